@@ -1,0 +1,36 @@
+/*
+ * gateway/admin.h - the admin listener: health, metrics, fences, audit. SPEC section 7.
+ *
+ * Own thread, own libmicrohttpd daemon (a proxy full of waiting calls must not shut its operators out), own
+ * store reader. Changes go through the store's writer like everybody else's.
+ */
+#ifndef FENCEGATE_ADMIN_H
+#define FENCEGATE_ADMIN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct admin;
+struct store;
+struct metrics_gauges;
+
+struct admin_options {
+    const char *address;
+    uint16_t port;          /* 0: a free one */
+    const char *token_file; /* NULL: <store_path>/admin.token, made with mode 0600 and 32 random bytes in hex when missing */
+    const char *store_path;
+    struct store *store;
+    /* Asked on the admin thread. */
+    bool (*shutting_down)(void *arg);
+    void (*gauges)(void *arg, struct metrics_gauges *out);
+    uint64_t (*in_flight)(void *arg, const char *ns, size_t ns_len, const char *key, size_t key_len);
+    void *arg;
+};
+
+/* NULL on failure, with one line in `error`. *port gets the real port. */
+struct admin *admin_start(const struct admin_options *options, uint16_t *port, char *error, size_t error_cap)
+    __attribute__((warn_unused_result));
+void admin_stop(struct admin **admin); /* joins its thread; clears *admin */
+
+#endif

@@ -1,0 +1,67 @@
+/*
+ * gateway/headers.h - which header fields pass, and the first look at a request's fields. Pure.
+ *
+ * The screen exists because libmicrohttpd 0.9.75 lets through much of what RFC 9112 forbids (double
+ * Content-Length, a name with a space, NUL-cut values, ...): see TRAPS in ARCHITECTURE.md.
+ */
+#ifndef FENCEGATE_HEADERS_H
+#define FENCEGATE_HEADERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct header_field {
+    const char *name;
+    size_t name_len;
+    const char *value;
+    size_t value_len;
+};
+
+bool header_is(const struct header_field *field, const char *name); /* case-insensitive (RFC 9110 section 5.1) */
+bool token_chars(const char *text, size_t len);                     /* a non-empty RFC 9110 token */
+
+/* What the screen found out about a request's fields, for those who decide afterwards. */
+struct screened {
+    const char *problem;    /* static text of what is wrong with the framing; NULL: nothing */
+    bool expect_continue;   /* Expect: 100-continue, any case */
+    bool expect_unknown;    /* another Expect: 417 */
+    bool chunked;
+    bool has_length;
+    uint64_t length;        /* Content-Length when has_length */
+    const struct header_field *host, *token, *key; /* the first of each; NULL: absent */
+    bool token_doubled, key_doubled;
+    bool connection_names_fence; /* Connection names a fencing header (TRAPS 11): 400 */
+};
+
+/* First look, before a body is read. `version` is "HTTP/1.0" or "HTTP/1.1" and judged by the caller. Problems:
+ * a name that is no token; control bytes (all below 0x20 but HTAB, and 0x7F) in a value; more than one
+ * Content-Length, or one that is not 1 to 18 digits; Content-Length beside Transfer-Encoding; a
+ * Transfer-Encoding other than one exact "chunked" (any case), or any with HTTP/1.0; more than one Host, none with
+ * HTTP/1.1, one that is not a valid uri-host [":" port] (user info, path, blanks, commas; empty). */
+void headers_screen(const struct header_field *fields, size_t count, const char *method, const char *version,
+                    struct screened *out);
+/* The part that depends on the route: finds the fencing headers by the route's names. */
+void headers_find_fence(const struct header_field *fields, size_t count, const char *token_header,
+                        const char *key_header, struct screened *out);
+
+/* What headers_pass() may let through: names listed in the message's own Connection fields, collected once. */
+struct hop_names {
+    struct header_field item[32]; /* name, name_len used */
+    size_t count;
+    bool overflow; /* more than fit: treat the message as malformed */
+};
+void hop_names_collect(const struct header_field *fields, size_t count, struct hop_names *out);
+void hop_names_add(struct hop_names *hops, const char *value, size_t len); /* one Connection value */
+
+/* True for end-to-end fields. Removed: Connection, Keep-Alive, Proxy-Connection, Proxy-Authenticate,
+ * Proxy-Authorization, TE, Trailer, Transfer-Encoding, Upgrade, Content-Length, what Connection names (RFC 9110
+ * section 7.6.1), and for requests Host, Expect. Fencing headers and route rules are the caller's. */
+bool headers_pass_request(const struct header_field *field, const struct hop_names *hops);
+/* For answers also removes every Fencegate-* field: a partner's own must not speak for us. */
+bool headers_pass_response(const struct header_field *field, const struct hop_names *hops);
+
+/* Splits one line "Name: value" (no line end needed; surrounding blanks of the value are cut). False when it is none. */
+bool header_line_split(const char *line, size_t len, struct header_field *out);
+
+#endif

@@ -1,0 +1,34 @@
+/*
+ * gateway/log.h - one JSON line an event on standard error. Any thread: one write(2) a line, no lock held.
+ *
+ * Values may come from outside: jsonout makes them safe. Never a secret, a query or a body: that is the caller's duty.
+ */
+#ifndef FENCEGATE_LOG_H
+#define FENCEGATE_LOG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
+
+void log_set_level(enum log_level level); /* any thread, takes hold at once */
+bool log_enabled(enum log_level level);
+
+/* A line under construction, on the caller's stack. {"time":…,"level":…,"event":…, fields…} */
+struct jsonout;
+struct log_line {
+    struct jsonout *out; /* a buffer of this thread, reused */
+};
+/* False: the level is off, add nothing. */
+bool log_begin(struct log_line *line, enum log_level level, const char *event);
+void log_string(struct log_line *line, const char *name, const char *text, size_t len); /* NULL text: left out */
+void log_cstring(struct log_line *line, const char *name, const char *text);
+void log_number(struct log_line *line, const char *name, uint64_t value);
+void log_id(struct log_line *line, const char *name, uint64_t value); /* as a string; 0: left out */
+void log_end(struct log_line *line); /* writes it */
+
+/* The short form: an event with one message. */
+void log_message(enum log_level level, const char *event, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+#endif

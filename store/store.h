@@ -1,0 +1,170 @@
+/*
+ * store/store.h - what the gateway keeps on disk: fences, open effects, the audit.
+ *
+ * The only public header of store/. No type of the engine shows here and every change completes by
+ * callback, so that another engine can stand behind it. Nothing here knows gateway/ or config/.
+ *
+ * Threads: store_submit() may be called from any thread. `done` and `raised` run on the store's writer
+ * thread and must only hand over (post to an inbox, set a flag). A store_reader belongs to the thread
+ * that opened it. One store per process: LMDB drops its locks when a file is opened twice.
+ */
+#ifndef FENCEGATE_STORE_H
+#define FENCEGATE_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bytes with a length, not owned, not NUL-terminated. {NULL, 0} is "absent". */
+struct slice {
+    const char *data;
+    size_t len;
+};
+
+enum store_error {
+    STORE_OK = 0,
+    STORE_NOT_FOUND,
+    STORE_FULL,     /* max_size or the disk is reached: nothing of this operation was kept */
+    STORE_IO,       /* the engine or the disk failed: nothing of this operation was kept */
+    STORE_BUSY,     /* open: another process serves this folder */
+    STORE_FORMAT,   /* open: unknown format version, or a record that does not decode */
+    STORE_CLOSED,   /* submitted after store_close() began */
+};
+
+enum audit_kind {
+    AUDIT_DROPPED = 1,
+    AUDIT_REJECTED,
+    AUDIT_SENT,
+    AUDIT_NOT_SENT,
+    AUDIT_UNKNOWN,
+    AUDIT_RAISED,
+    AUDIT_RESET,
+    AUDIT_RESOLVED,
+};
+const char *audit_kind_name(enum audit_kind kind);             /* "dropped", ..., "not-sent", ... */
+bool audit_kind_parse(struct slice text, enum audit_kind *out);
+
+/* One audit record, or (kind unset) the intent of an effect. Zero and absent fields are not stored and
+ * not shown. All slices are borrowed. `id` is set by the store; so is `time_ms` where it is 0. */
+struct audit_record {
+    uint64_t id;
+    uint64_t time_ms; /* Unix time in milliseconds */
+    enum audit_kind kind;
+    struct slice reason; /* the `reason` of SPEC section 4; absent for a plain "sent" */
+    uint64_t effect_id;
+    struct slice route, ns, key;
+    uint64_t token;   /* 0: none */
+    uint64_t highest; /* 0: none */
+    struct slice method, path, client, target, note;
+    uint32_t status, upstream_status; /* 0: none */
+    bool has_bytes;                   /* request_bytes, response_bytes, duration_ms apply */
+    uint64_t request_bytes, response_bytes, duration_ms;
+    bool would_drop;
+};
+
+enum store_op_kind {
+    STORE_ADMIT,  /* decide on a token; raise the fence; write the intent or the drop: one transaction */
+    STORE_RECORD, /* append `record`; with record.effect_id set, that effect's intent goes in the same step */
+};
+
+enum store_verdict {
+    VERDICT_ACCEPTED = 1,
+    VERDICT_STALE,       /* token < fence */
+    VERDICT_USED,        /* token == fence and !equal_allowed */
+    VERDICT_IMPLAUSIBLE, /* token - fence > max_jump; the fence stays */
+};
+
+/* One change. Owned by the submitter, untouched by it from store_submit() until `done`, which is called
+ * exactly once, after the sync that made the change durable (or with `error` set: then nothing was kept).
+ * Strings it points to must live as long. */
+struct store_op {
+    struct store_op *next; /* the store's while submitted */
+    enum store_op_kind kind;
+    void (*done)(struct store_op *op);
+
+    /* in. ADMIT: the subject (route, ns, key, token, method, path, client, ...); on a refusal it becomes
+     * the drop's record with `reason` and `status` taken from `refusal[verdict]`. RECORD: as it is. */
+    struct audit_record record;
+    struct {
+        bool equal_allowed;
+        uint64_t max_jump; /* 0: any */
+        bool intent;       /* write an intent record and give out an effect id (ledger: effects) */
+        bool observe;      /* a refusal is only told: verdict as decided, no drop record; with `intent` the intent is written */
+        struct { struct slice reason; uint32_t status; } refusal[5]; /* by enum store_verdict */
+    } admit;
+
+    /* out */
+    enum store_error error;
+    enum store_verdict verdict;
+    uint64_t highest;   /* the fence after this operation */
+    uint64_t effect_id; /* ADMIT with an intent written; else 0 */
+    uint64_t audit_id;  /* the record appended by this operation; else 0 */
+};
+
+struct store;
+
+struct store_options {
+    const char *path;      /* folder; made with mode 0700 when missing */
+    uint64_t max_size;     /* bytes */
+    uint64_t retain_ms;    /* audit records older than this are removed in small steps */
+    bool drop_oldest;      /* audit.when_full */
+    /* Called on the writer thread for every fence that a batch raised: after its commit, before any verdict
+     * of the batch is handed out. The gate learns of a raise here; later would be too late (G3). May be NULL. */
+    void (*raised)(void *arg, struct slice ns, struct slice key, uint64_t token);
+    void *raised_arg;
+    /* Something an operator should know (retry after an error, recovered, leftovers found). May be NULL. */
+    void (*notice)(void *arg, const char *text);
+    void *notice_arg;
+};
+
+/* Opens for serving: exclusive lock, leftovers of a crash become `unknown` records (reason
+ * `gateway-crash`) and stay listed as in doubt, the writer thread starts. On error *out is NULL and `why`
+ * has one line for a person that names the path. */
+enum store_error store_open(const struct store_options *options, struct store **out, char *why, size_t why_cap)
+    __attribute__((warn_unused_result));
+/* Opens for reading only, beside a serving process or without one: for the command line. No writer. */
+enum store_error store_open_readonly(const char *path, struct store **out, char *why, size_t why_cap)
+    __attribute__((warn_unused_result));
+/* Finishes what was submitted, then closes. Readers must be closed before. Clears *store. */
+void store_close(struct store **store);
+
+void store_submit(struct store *store, struct store_op *op);
+
+struct store_health {
+    bool writable;         /* the last commit succeeded and there is room for new work */
+    const char *reason;    /* static text when not writable */
+    uint64_t commits;      /* since start */
+    uint64_t operations;   /* applied by those commits */
+    uint64_t used_bytes, max_bytes;
+    uint64_t in_doubt;     /* effects listed as in doubt */
+};
+void store_health(struct store *store, struct store_health *out); /* any thread */
+
+/* Reads: straight from the engine's map, never blocked by the writer, only what is durable. */
+struct store_reader;
+enum store_error store_reader_open(struct store *store, struct store_reader **out) __attribute__((warn_unused_result));
+void store_reader_close(struct store_reader **reader);
+
+struct fence {
+    uint64_t token;
+    uint64_t updated_ms;
+};
+enum store_error store_fence_get(struct store_reader *reader, struct slice ns, struct slice key, struct fence *out)
+    __attribute__((warn_unused_result));
+
+/* Audit query. Absent slices and zeroes do not filter. */
+struct audit_filter {
+    struct slice ns, key, reason, route;
+    enum audit_kind kind;         /* 0: any */
+    uint64_t since_ms, until_ms;  /* since inclusive, until exclusive; 0: open */
+    uint64_t after;               /* ascending: ids above; descending: ids below; 0: from the end it starts at */
+    bool descending;
+    size_t limit;                 /* most records to deliver; at least 1 */
+};
+/* Calls `each` in order, record valid only within the call; false from it stops. *next_after is the id to
+ * pass as `after` for the next page, 0 when there is none. With ns and key given the per-key index is used. */
+enum store_error store_audit_query(struct store_reader *reader, const struct audit_filter *filter,
+                                   bool (*each)(void *arg, const struct audit_record *record), void *arg,
+                                   uint64_t *next_after) __attribute__((warn_unused_result));
+
+#endif
