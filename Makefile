@@ -1,4 +1,4 @@
-# Fencegate. `make help` lists the targets; `make run` and `make test` need nothing but this file and make.
+# Fencegate. `make help` lists the targets. A fresh Debian 12 or 13 needs nothing but make: packages come by apt-get.
 CC ?= cc
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -6,34 +6,128 @@ BUILD ?= build
 PKGS = libmicrohttpd libcurl jansson lmdb
 WARN = -Wall -Wextra -Wshadow -Wconversion -Wvla -Wstrict-prototypes -Wmissing-prototypes
 WERROR ?=
-OPT ?= -O2 -g
-SAN ?=
-CFLAGS_ALL = -std=c11 -D_GNU_SOURCE -I. -pthread $(WARN) $(WERROR) $(OPT) $(SAN) $(shell pkg-config --cflags $(PKGS) 2>/dev/null) $(CPPFLAGS) $(CFLAGS)
-LIBS = $(shell pkg-config --libs $(PKGS) 2>/dev/null) -pthread $(LDFLAGS)
+OPT ?= -O2 -g -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fPIE
+LINK ?= -pie -Wl,-z,relro,-z,now
+# Read at first use, not at parse time: on a fresh machine pkg-config arrives with `deps`.
+PKG_CFLAGS = $(eval PKG_CFLAGS := $$(shell pkg-config --cflags $(PKGS)))$(PKG_CFLAGS)
+PKG_LIBS = $(eval PKG_LIBS := $$(shell pkg-config --libs $(PKGS)))$(PKG_LIBS)
+COMPILE = $(CC) -std=c11 -D_GNU_SOURCE -I. -pthread $(WARN) $(WERROR) $(OPT) $(PKG_CFLAGS) $(CPPFLAGS) $(CFLAGS) -MMD -MP
+LIBS = $(PKG_LIBS) -pthread $(LDFLAGS)
+
+DEPS_BUILD = gcc libc6-dev pkg-config libmicrohttpd-dev libcurl4-openssl-dev libjansson-dev liblmdb-dev
+DEPS_RUN = python3 ca-certificates curl
+DEPS_TEST = libcmocka-dev python3-pytest clang clang-format cppcheck strace openssl lmdb-utils
+SUDO = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+APT = $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0
+
+ASAN = BUILD=$(BUILD)/asan SANITIZED=1 LINK= OPT="-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
+TSAN = BUILD=$(BUILD)/tsan SANITIZED=1 LINK= OPT="-O1 -g -fno-omit-frame-pointer -fsanitize=thread"
+CLANG = BUILD=$(BUILD)/clang CC=clang WERROR=-Werror OPT=-O1 LINK=
+# Some kernels place memory where ThreadSanitizer does not expect it, unless addresses are not randomised.
+NORANDOM = $(shell setarch -R true 2>/dev/null && echo setarch -R)
+THREADED = test_store test_gate
+E2E_PLAIN = $(wildcard tests/e2e/test_memory.py tests/e2e/test_durability.py)# sizes and strace make sense without sanitizers
+E2E_THREADS = $(wildcard $(patsubst %,tests/e2e/test_%.py,forwarding once order command))
+export ASAN_OPTIONS ?= detect_leaks=1:detect_stack_use_after_return=1
+export UBSAN_OPTIONS ?= print_stacktrace=1
+export TSAN_OPTIONS ?= halt_on_error=1:second_deadlock_stack=1
 
 SRC := $(wildcard gateway/*.c config/*.c store/*.c)
 OBJ := $(SRC:%.c=$(BUILD)/%.o)
-LIBOBJ := $(filter-out $(BUILD)/gateway/main.o,$(OBJ))
-UNIT := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(wildcard tests/unit/test_*.c))
+LIB := $(BUILD)/fencegate.a
+UNIT := $(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(wildcard tests/unit/test_*.c))
+PYTEST = /usr/bin/python3 -B -m pytest -q -p no:cacheprovider
+FILES = $(wildcard tests/e2e/test_*.py)
+FORMATTED = $(SRC) $(wildcard gateway/*.h config/*.h store/*.h tests/unit/*.[ch])
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += -j$(shell nproc) --no-print-directory
+endif
+V ?= 0
+ifeq ($(V),0)
+say = @printf '  %-6s %s\n' '$1' '$2';
+endif
 
-.PHONY: all clean unit
-all: $(BUILD)/fencegate
+.PHONY: all run demo test deps deps-run deps-test lint layers format install image image-test bench unit e2e objects clean help
+all: $(BUILD)/fencegate ## build build/fencegate (the default)
 
 $(BUILD)/fencegate: $(OBJ)
-	$(CC) $(SAN) -o $@ $^ $(LIBS)
-
-$(BUILD)/%.o: %.c
+	$(call say,LINK,$@)$(CC) $(OPT) $(LINK) -o $@ $^ $(LIBS)
+$(BUILD)/%.o: %.c | deps
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
+	$(call say,CC,$@)$(COMPILE) -c -o $@ $<
+$(LIB): $(filter-out $(BUILD)/gateway/main.o,$(OBJ))
+	$(call say,AR,$@)rm -f $@ && ar rcs $@ $^
+$(UNIT): %: %.o $(LIB)
+	$(call say,LINK,$@)$(CC) $(OPT) $(LINK) -o $@ $^ $(LIBS) -lcmocka
+.PRECIOUS: $(BUILD)/%.o
 
-$(BUILD)/unit/%: tests/unit/%.c $(LIBOBJ)
-	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_ALL) -MMD -MP -o $@ $^ $(LIBS) -lcmocka
+run: all deps-run ## play the story against a stand-in partner, then keep serving until Ctrl-C
+	@FENCEGATE_BIN=$(BUILD)/fencegate tests/demo.sh run
+demo: all deps-run ## like run, but ends by itself
+	@FENCEGATE_BIN=$(BUILD)/fencegate tests/demo.sh demo
 
-unit: $(UNIT)
-	@set -e; for t in $(UNIT); do echo "== $$t"; $$t; done
+# $(call install,packages) asks apt-get for those that dpkg doesn't list as installed; normally none.
+define install
+	@missing=$$(printf '%s\n' $1 | grep -vxF "$$(dpkg-query -W -f '$${db:Status-Status} $${Package}\n' $1 2>/dev/null | \
+	    sed -n 's/^installed //p')"); [ -z "$$missing" ] || { set -e; \
+	    command -v apt-get >/dev/null || { echo "no apt-get here; the build needs:" $$missing; exit 0; }; \
+	    echo "  APT    " $$missing; $(APT) update; $(APT) install -y --no-install-recommends $$missing >/dev/null; }
+endef
+deps: ## install what the build needs (every target that builds does this itself)
+	$(call install,$(DEPS_BUILD))
+deps-run: deps
+	$(call install,$(DEPS_RUN))
+deps-test: deps-run
+	$(call install,$(DEPS_TEST))
+	$(call install,libclang-rt-$$(clang -dumpversion | cut -d. -f1)-dev)
 
-clean:
+test: deps-test ## everything that has to hold before a release, in under ten minutes
+	@$(MAKE) lint
+	@$(MAKE) unit
+	@$(MAKE) $(ASAN) unit
+	@$(MAKE) $(TSAN) unit ONLY="$(THREADED)"
+	@$(MAKE) demo
+	@$(MAKE) $(ASAN) e2e FILES="$(filter-out $(E2E_PLAIN),$(FILES))"
+	@$(MAKE) e2e FILES="$(E2E_PLAIN)"
+	@$(MAKE) $(TSAN) e2e FILES="$(E2E_THREADS)"
+	@echo "make test: lint, unit tests (plain, ASan+UBSan, TSan), demo and end-to-end tests (ASan+UBSan, plain, TSan) passed"
+
+unit: $(UNIT) ## build and run the unit tests; ONLY="test_store test_gate" picks some
+	@tests/run-unit.sh $(if $(ONLY),$(ONLY:%=$(BUILD)/tests/unit/%),$(UNIT))
+e2e: all deps-test ## run the end-to-end tests; FILES="tests/e2e/test_once.py" picks some
+	@printf '  E2E    %s\n' '$(BUILD)/fencegate'
+	@$(NORANDOM) env FENCEGATE_BIN=$(abspath $(BUILD)/fencegate) FENCEGATE_SANITIZED=$(SANITIZED) $(PYTEST) $(FILES)
+objects: $(OBJ) $(UNIT:%=%.o)
+
+lint: layers deps-test ## layer rule, clang -Werror, cppcheck, clang-format
+	@$(MAKE) $(CLANG) objects
+	@printf '  LINT   cppcheck\n'; mkdir -p $(BUILD)/cppcheck; cppcheck --quiet --error-exitcode=1 --std=c11 -j2 \
+	    --cppcheck-build-dir=$(BUILD)/cppcheck --enable=warning,performance,portability --inline-suppr \
+	    --suppress=missingIncludeSystem -D_GNU_SOURCE -I. gateway config store
+	@if clang-format --version | grep -q 'version 14\.'; then printf '  LINT   clang-format\n'; \
+	    clang-format --dry-run -Werror $(FORMATTED); else printf '  LINT   clang-format: skipped, not version 14\n'; fi
+layers: ## modules include each other one way only, and each library's header has one place
+	@tests/layers.sh
+format: deps-test ## rewrite the sources as .clang-format says (version 14: others differ in places)
+	clang-format -i $(FORMATTED)
+
+install: all ## install under $(DESTDIR)$(PREFIX)
+	install -D -m 755 $(BUILD)/fencegate $(DESTDIR)$(PREFIX)/bin/fencegate
+	install -d $(DESTDIR)$(PREFIX)/share/doc/fencegate $(DESTDIR)$(PREFIX)/lib/systemd/system
+	install -m 644 config/example.json $(wildcard config/*.md) $(DESTDIR)$(PREFIX)/share/doc/fencegate
+	sed 's,/usr/local,$(PREFIX),' docker/fencegate.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/fencegate.service
+
+image: ## build the container image (docker, podman or buildah)
+	@tests/image-test.sh build
+image-test: ## build the image without a Docker engine and try it: forward, drop, restart (root)
+	@tests/image-test.sh test
+bench: all ## CPU per forwarded request beside nginx (installs nginx and wrk)
+	$(call install,nginx wrk)
+	@FENCEGATE_BIN=$(BUILD)/fencegate tests/bench/compare.py
+
+clean: ## remove what was built
 	rm -rf $(BUILD)
+help: ## this list
+	@sed -n 's/^\([a-z0-9-]*\):[^#]*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
 
 -include $(OBJ:.o=.d) $(UNIT:%=%.d)

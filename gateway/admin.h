@@ -17,8 +17,9 @@ struct metrics_gauges;
 
 struct admin_options {
     const char *address;
-    uint16_t port;          /* 0: a free one */
-    const char *token_file; /* NULL: <store_path>/admin.token, made with mode 0600 and 32 random bytes in hex when missing */
+    uint16_t port; /* 0: a free one */
+    /* NULL: <store_path>/admin.token, made with mode 0600 and 32 random bytes in hex when missing */
+    const char *token_file;
     const char *store_path;
     struct store *store;
     /* Asked on the admin thread. */

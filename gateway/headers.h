@@ -20,15 +20,21 @@ struct header_field {
 
 bool header_is(const struct header_field *field, const char *name); /* case-insensitive (RFC 9110 section 5.1) */
 bool token_chars(const char *text, size_t len);                     /* a non-empty RFC 9110 token */
+/* uri-host [":" port]: a name of letters, digits, "-", ".", "_", "~", or a bracketed IPv6 address; a port may be
+ * empty. Narrower than RFC 3986: percent-encoding and sub-delims are in no host that a partner's SDK sends. */
+bool authority_valid(const char *text, size_t len);
+/* Cuts blanks (SP, HTAB) around the value: RFC 9110 section 5.5 keeps them out of it, libmicrohttpd leaves those at
+ * the end in. Before a token or key is read, or "order-17 " and "order-17" would have fences of their own. */
+void header_trim(struct header_field *field);
 
 /* What the screen found out about a request's fields, for those who decide afterwards. */
 struct screened {
-    const char *problem;    /* static text of what is wrong with the framing; NULL: nothing */
-    bool expect_continue;   /* Expect: 100-continue, any case */
-    bool expect_unknown;    /* another Expect: 417 */
+    const char *problem;  /* static text of what is wrong with the framing; NULL: nothing */
+    bool expect_continue; /* Expect: 100-continue, any case */
+    bool expect_unknown;  /* another Expect: 417 */
     bool chunked;
     bool has_length;
-    uint64_t length;        /* Content-Length when has_length */
+    uint64_t length;                               /* Content-Length when has_length */
     const struct header_field *host, *token, *key; /* the first of each; NULL: absent */
     bool token_doubled, key_doubled;
     bool connection_names_fence; /* Connection names a fencing header (TRAPS 11): 400 */
@@ -61,7 +67,8 @@ bool headers_pass_request(const struct header_field *field, const struct hop_nam
 /* For answers also removes every Fencegate-* field: a partner's own must not speak for us. */
 bool headers_pass_response(const struct header_field *field, const struct hop_names *hops);
 
-/* Splits one line "Name: value" (no line end needed; surrounding blanks of the value are cut). False when it is none. */
+/* Splits one line "Name: value" (no line end needed; surrounding blanks of the value are cut). False when it is none.
+ */
 bool header_line_split(const char *line, size_t len, struct header_field *out);
 
 #endif

@@ -3,7 +3,8 @@
  *
  * Used by whatever writes lines with bytes that came from outside (log, problem bodies, audit): the output is valid
  * UTF-8 whatever comes in. Invalid UTF-8 becomes U+FFFD; control bytes, U+007F to U+009F, U+2028, U+2029 and the
- * bidi controls (U+202A to U+202E, U+2066 to U+2069, U+200E, U+200F) are escaped as \uXXXX, so no value can forge a line.
+ * bidi controls (U+202A to U+202E, U+2066 to U+2069, U+200E, U+200F) are escaped as \uXXXX, so no value can forge a
+ * line.
  */
 #ifndef FENCEGATE_JSONOUT_H
 #define FENCEGATE_JSONOUT_H
@@ -37,7 +38,10 @@ void jsonout_member_string(struct jsonout *out, const char *name, const char *te
 void jsonout_member_cstring(struct jsonout *out, const char *name, const char *text);
 void jsonout_member_id(struct jsonout *out, const char *name, uint64_t value);
 void jsonout_member_number(struct jsonout *out, const char *name, uint64_t value);
-void jsonout_raw(struct jsonout *out, const char *text, size_t len); /* bytes as they are, e.g. a line end */
+/* The escaping of jsonout_string() without the quotes: makes outside text safe on a terminal. */
+void jsonout_escaped(struct jsonout *out, const char *text, size_t len);
+/* Bytes as they are, e.g. a line end. No comma is due after them: another document may begin. */
+void jsonout_raw(struct jsonout *out, const char *text, size_t len);
 void jsonout_reset(struct jsonout *out); /* empties, keeps the memory */
 void jsonout_free(struct jsonout *out);
 

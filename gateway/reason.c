@@ -8,7 +8,11 @@
 const struct reason_info reason_table[REASON_COUNT] = {
     [REASON_NONE] = {.slug = "", .title = "", .status = 200, .retry_after = 0, .audit_kind = AUDIT_SENT},
 #define REASON(id_, slug_, status_, kind_, retry_after_, title_)                                                       \
-    [REASON_##id_] = {.slug = (slug_), .title = (title_), .status = (status_), .retry_after = (retry_after_), .audit_kind = AUDIT_##kind_},
+    [REASON_##id_] = {.slug = (slug_),                                                                                 \
+                      .title = (title_),                                                                               \
+                      .status = (status_),                                                                             \
+                      .retry_after = (retry_after_),                                                                   \
+                      .audit_kind = AUDIT_##kind_},
 #include "gateway/reason.def"
 #undef REASON
 };

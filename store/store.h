@@ -89,6 +89,7 @@ struct store_op {
         bool equal_allowed;
         uint64_t max_jump; /* 0: any */
         bool intent;       /* write an intent record and give out an effect id (ledger: effects) */
+        bool undecided;    /* nothing to decide on (`observe` without a usable token or key): only the intent is written */
         bool observe;      /* a refusal is only told: verdict as decided, no drop record; with `intent` the intent is written */
         struct { struct slice reason; uint32_t status; } refusal[5]; /* by enum store_verdict */
     } admit;
@@ -100,6 +101,10 @@ struct store_op {
     uint64_t effect_id; /* ADMIT with an intent written; else 0 */
     uint64_t audit_id;  /* the record appended by this operation; else 0 */
 };
+
+/* The rule by itself, pure: what a token meets at a fence (0: none yet; a first token has no jump). The verdict that
+ * counts is the one computed inside STORE_ADMIT's transaction; this one serves an early look. max_jump 0: any. */
+enum store_verdict store_judge(uint64_t fence, uint64_t token, bool equal_allowed, uint64_t max_jump);
 
 struct store;
 

@@ -1,0 +1,305 @@
+/*
+ * config/config.c - loads a configuration: the file, the keys of the top level, what must hold between them.
+ *
+ * Owns the structure and its reference count. Routes are route_config.c's, warnings and the comparison after a SIGHUP
+ * are advice.c's.
+ */
+#include "config/config.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/file.h"
+#include "config/reader.h"
+#include "config/route_config.h"
+#include "config/secret.h"
+#include "config/units.h"
+
+#define FILE_MAX (4 * 1024 * 1024)
+
+_Static_assert(sizeof(enum config_log_level) == sizeof(unsigned), "conf_read_choice writes an unsigned");
+
+/* What a `struct config` that was handed out lives in. */
+struct owner {
+    struct config config; /* first: a pointer to it is a pointer to the owner */
+    struct conf_arena arena;
+    atomic_uint references;
+};
+
+static const char *const levels[] = {[CONFIG_LOG_ERROR] = "error",
+                                     [CONFIG_LOG_WARN] = "warn",
+                                     [CONFIG_LOG_INFO] = "info",
+                                     [CONFIG_LOG_DEBUG] = "debug",
+                                     NULL};
+static const char *const when_full[] = {"refuse", "drop-oldest", NULL};
+
+#define AT(member) offsetof(struct config, member)
+
+static const struct conf_field listen_fields[] = {
+    {.name = "address", .read = conf_read_address, .offset = AT(listen_address), .text = "127.0.0.1"},
+    {.name = "port", .read = conf_read_port, .offset = AT(listen_port), .max = 65535, .fallback = 8080},
+    {0},
+};
+
+static const struct conf_field admin_fields[] = {
+    {.name = "address", .read = conf_read_address, .offset = AT(admin_address), .text = "127.0.0.1"},
+    {.name = "port", .read = conf_read_port, .offset = AT(admin_port), .max = 65535, .fallback = 8081},
+    {.name = "token_file", .read = conf_read_token_file, .offset = AT(admin_token_file)},
+    {0},
+};
+
+static const struct conf_field store_fields[] = {
+    {.name = "path", .read = conf_read_folder, .offset = AT(store_path), .text = "./fencegate-data"},
+    {.name = "max_size",
+     .read = conf_read_size,
+     .offset = AT(store_max_size),
+     .min = CONF_MIB,
+     .max = 16384 * CONF_GIB,
+     .fallback = 16 * CONF_GIB},
+    {0},
+};
+
+static const struct conf_field limits_fields[] = {
+    {.name = "connections",
+     .read = conf_read_number,
+     .offset = AT(connections),
+     .min = 1,
+     .max = 1000000,
+     .fallback = 10000},
+    {.name = "in_flight",
+     .read = conf_read_number,
+     .offset = AT(in_flight),
+     .min = 1,
+     .max = 1000000,
+     .fallback = 10000},
+    {.name = "headers",
+     .read = conf_read_size,
+     .offset = AT(headers_max),
+     .min = CONF_KIB,
+     .max = CONF_MIB,
+     .fallback = 32 * CONF_KIB},
+    {.name = "body", .read = conf_read_size, .offset = AT(body_max), .max = 16 * CONF_GIB, .fallback = 8 * CONF_MIB},
+    {.name = "buffered",
+     .read = conf_read_size,
+     .offset = AT(buffered_max),
+     .max = 1024 * CONF_GIB,
+     .fallback = 256 * CONF_MIB},
+    {.name = "request_timeout",
+     .read = conf_read_duration,
+     .offset = AT(request_timeout_ms),
+     .min = 1,
+     .max = CONF_DAY,
+     .fallback = 30 * CONF_SECOND},
+    {.name = "idle_timeout",
+     .read = conf_read_duration,
+     .offset = AT(idle_timeout_ms),
+     .min = 1,
+     .max = CONF_DAY,
+     .fallback = 60 * CONF_SECOND},
+    {0},
+};
+
+static const struct conf_field audit_fields[] = {
+    {.name = "retain",
+     .read = conf_read_duration,
+     .offset = AT(audit_retain_ms),
+     .min = 1,
+     .max = 36500 * CONF_DAY,
+     .fallback = 90 * CONF_DAY},
+    {.name = "when_full", .read = conf_read_switch, .offset = AT(audit_drop_oldest), .choices = when_full},
+    {0},
+};
+
+static const struct conf_field log_fields[] = {
+    {.name = "level",
+     .read = conf_read_choice,
+     .offset = AT(log_level),
+     .choices = levels,
+     .fallback = CONFIG_LOG_INFO},
+    {.name = "access", .read = conf_read_bool, .offset = AT(log_access), .fallback = true},
+    {0},
+};
+
+static void read_routes(struct conf_reader *reader, const struct conf_where *at, json_t *value,
+                        const struct conf_field *field, void *to)
+{
+    (void)field;
+    conf_read_routes(reader, at, value, to);
+}
+
+static const struct conf_field top_fields[] = {
+    {.name = "listen", .read = conf_read_object, .fields = listen_fields},
+    {.name = "admin", .read = conf_read_object, .fields = admin_fields},
+    {.name = "store", .read = conf_read_object, .fields = store_fields},
+    {.name = "workers", .read = conf_read_number, .offset = AT(workers), .max = 256},
+    {.name = "limits", .read = conf_read_object, .fields = limits_fields},
+    {.name = "audit", .read = conf_read_object, .fields = audit_fields},
+    {.name = "shutdown_grace",
+     .read = conf_read_duration,
+     .offset = AT(shutdown_grace_ms),
+     .max = CONF_DAY,
+     .fallback = 30 * CONF_SECOND},
+    {.name = "log", .read = conf_read_object, .fields = log_fields},
+    {.name = "routes", .read = read_routes, .required = true},
+    {0},
+};
+
+static bool is_any_address(const char *address)
+{
+    return strcmp(address, "0.0.0.0") == 0 || strcmp(address, "::") == 0;
+}
+
+static void check_listeners(struct conf_reader *reader, const struct conf_where *root, const struct config *config)
+{
+    const struct conf_where admin = {root, "admin", 0};
+    const char *a = config->listen_address, *b = config->admin_address;
+    if (config->admin_port != 0 && config->admin_port == config->listen_port &&
+        (strcmp(a, b) == 0 || is_any_address(a) || is_any_address(b)))
+        conf_fail(reader, &(struct conf_where){&admin, "port", 0}, "expected another port than that of \"listen\", %u",
+                  (unsigned)config->listen_port);
+}
+
+/* The key that ends at `position`: jansson tells where a doubled key is, and only sometimes its name. */
+static char *key_before(const char *text, size_t position)
+{
+    if (position == 0 || text[position - 1] != '"')
+        return NULL;
+    size_t start = position - 1;
+    while (start > 0 && (text[start - 1] != '"' || (start > 1 && text[start - 2] == '\\')))
+        start--;
+    return strndup(text + start, position - 1 - start);
+}
+
+/* jansson's own texts end with the text near the error, which can be a secret: only their beginning is used. */
+static void fail_syntax(struct conf_reader *reader, const char *text, const json_error_t *error)
+{
+    char plain[JSON_ERROR_TEXT_LENGTH];
+    char *key;
+    switch (json_error_code(error)) {
+    case json_error_duplicate_key:
+        key = key_before(text, (size_t)error->position);
+        conf_fail_file(reader, error->line, "duplicate key, expected each key once:", key);
+        free(key);
+        return;
+    case json_error_numeric_overflow:
+        conf_fail_file(reader, error->line, "number too large (tokens and max_jump are strings)", NULL);
+        return;
+    case json_error_premature_end_of_input:
+        conf_fail_file(reader, error->line, "expected more: the file ends inside the JSON text", NULL);
+        return;
+    case json_error_invalid_utf8: conf_fail_file(reader, error->line, "expected UTF-8", NULL); return;
+    case json_error_null_character:
+    case json_error_null_byte_in_key:
+        conf_fail_file(reader, error->line, "expected text without NUL (\\u0000)", NULL);
+        return;
+    case json_error_out_of_memory: conf_fail_file(reader, 0, "out of memory", NULL); return;
+    default: break;
+    }
+    const char *near = strstr(error->text, " near ");
+    snprintf(plain, sizeof(plain), "%.*s", (int)(near != NULL ? (size_t)(near - error->text) : strlen(error->text)),
+             error->text);
+    conf_fail_file(reader, error->line, strncmp(plain, "invalid Unicode", 15) == 0 ? "invalid Unicode escape" : plain,
+                   NULL);
+}
+
+static void fail_unreadable(struct conf_reader *reader, const char *problem)
+{
+    char text[160];
+    snprintf(text, sizeof(text), "cannot read the configuration: %s", problem);
+    conf_fail_file(reader, 0, text, NULL);
+}
+
+static json_t *parse_file(struct conf_reader *reader)
+{
+    size_t len;
+    const char *problem;
+    json_error_t error;
+    char *text = conf_file_read(reader->file, FILE_MAX, &len, &problem);
+    if (text == NULL) {
+        fail_unreadable(reader, problem);
+        return NULL;
+    }
+    json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
+    if (root == NULL)
+        fail_syntax(reader, text, &error);
+    conf_file_free(text, len);
+    return root;
+}
+
+/* The absolute folder of `file`; relative file names in it count from there. The caller frees. */
+static char *folder_of(const char *file)
+{
+    const char *slash = strrchr(file, '/');
+    char *name = slash == NULL ? strdup(".") : strndup(file, slash == file ? 1 : (size_t)(slash - file));
+    char *folder = name != NULL ? realpath(name, NULL) : NULL;
+    free(name);
+    return folder;
+}
+
+static void read_document(struct conf_reader *reader, struct config *config)
+{
+    const struct conf_where root = {NULL, NULL, 0};
+    const struct conf_field document = {.fields = top_fields};
+    json_t *json = parse_file(reader);
+    if (json == NULL)
+        return;
+    config->file = conf_store_text(reader, reader->file, strlen(reader->file));
+    conf_read_object(reader, &root, json, &document, config);
+    if (!reader->failed)
+        check_listeners(reader, &root, config);
+    json_decref(json);
+}
+
+static void owner_free(struct owner *owner)
+{
+    conf_arena_free(&owner->arena);
+    free(owner);
+}
+
+const struct config *config_load(const char *file, char *error, size_t error_cap)
+{
+    struct owner *owner = calloc(1, sizeof(*owner));
+    char *folder = folder_of(file); /* free() keeps errno since glibc 2.33, so its reason is still there below */
+    struct conf_reader reader = {.file = file, .folder = folder, .error = error, .error_cap = error_cap};
+    if (owner == NULL)
+        conf_fail_file(&reader, 0, "out of memory", NULL);
+    else if (folder == NULL)
+        fail_unreadable(&reader, strerror(errno));
+    else
+        read_document(&reader, &owner->config);
+    free(folder);
+    if (owner == NULL) {
+        conf_arena_free(&reader.arena);
+        return NULL;
+    }
+    owner->arena = reader.arena;
+    atomic_init(&owner->references, 1);
+    if (!reader.failed)
+        return &owner->config;
+    owner_free(owner);
+    return NULL;
+}
+
+/* The owner was allocated by config_load() as a whole and is not const: only what is handed out is. */
+static struct owner *owner_of(const struct config *config)
+{
+    return (struct owner *)(uintptr_t)config;
+}
+
+const struct config *config_ref(const struct config *config)
+{
+    atomic_fetch_add_explicit(&owner_of(config)->references, 1, memory_order_relaxed);
+    return config;
+}
+
+void config_unref(const struct config **config)
+{
+    const struct config *gone = *config;
+    *config = NULL;
+    /* Release, then acquire: what other threads read must be done before the last one frees. */
+    if (gone != NULL && atomic_fetch_sub_explicit(&owner_of(gone)->references, 1, memory_order_acq_rel) == 1)
+        owner_free(owner_of(gone));
+}

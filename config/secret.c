@@ -1,0 +1,171 @@
+/*
+ * config/secret.c - reads header values and looks into the files that the configuration names.
+ *
+ * They are looked at when the configuration is read, not at the first call: a missing key file must stop the start,
+ * or the gateway says "ready" while every call fails.
+ */
+#include "config/secret.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/file.h"
+
+#define SECRET_MAX 16384
+#define PEM_MAX (4 * 1024 * 1024)
+
+/* What is wrong with a value that goes into a header; NULL: nothing. A value of blanks counts as empty: libcurl
+ * would leave the header out, and the call would go out without its credentials. */
+static const char *value_problem(const char *value, size_t len)
+{
+    bool visible = false;
+    if (len > SECRET_MAX)
+        return "is longer than 16384 bytes";
+    for (size_t i = 0; i < len; i++) {
+        unsigned char byte = (unsigned char)value[i];
+        if (byte == '\r' || byte == '\n')
+            return "has a line break (CR or LF) in it";
+        if ((byte < 0x20 && byte != '\t') || byte == 0x7F)
+            return "has a control character in it";
+        visible = visible || (byte != ' ' && byte != '\t');
+    }
+    return visible ? NULL : "is empty";
+}
+
+/* Reads and checks; the caller frees with conf_file_free(). NULL: failed. */
+static char *read_secret_file(struct conf_reader *reader, const struct conf_where *at, const char *path, size_t *len)
+{
+    const char *problem;
+    char quoted[CONF_QUOTED_PATH];
+    char *data = conf_file_read(path, SECRET_MAX + 2, len, &problem);
+    conf_quote(path, quoted, sizeof(quoted));
+    if (data == NULL) {
+        conf_fail(reader, at, "cannot read %s: %s", quoted, problem);
+        return NULL;
+    }
+    size_t all = *len;
+    if (*len > 0 && data[*len - 1] == '\n')
+        (*len)--;
+    if (*len<all && * len> 0 && data[*len - 1] == '\r')
+        (*len)--;
+    problem = value_problem(data, *len);
+    if (problem == NULL)
+        return data;
+    conf_fail(reader, at, "the value in %s %s", quoted, problem);
+    conf_file_free(data, all);
+    return NULL;
+}
+
+static const char *value_of_file(struct conf_reader *reader, const struct conf_where *at, const char *name)
+{
+    size_t len;
+    const char *path = conf_store_path(reader, name);
+    char *data = path != NULL ? read_secret_file(reader, at, path, &len) : NULL;
+    if (data == NULL)
+        return NULL;
+    const char *value = conf_store_text(reader, data, len);
+    conf_file_free(data, len);
+    return value;
+}
+
+static const char *value_of_env(struct conf_reader *reader, const struct conf_where *at, const char *name)
+{
+    size_t plain = strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_");
+    char quoted[CONF_QUOTED_PATH];
+    if (name[0] == '\0' || name[plain] != '\0' || (name[0] >= '0' && name[0] <= '9')) {
+        conf_fail(reader, at, "expected the name of an environment variable (letters, digits, \"_\")");
+        return NULL;
+    }
+    conf_quote(name, quoted, sizeof(quoted));
+    const char *value = getenv(name);
+    const char *problem = value != NULL ? value_problem(value, strlen(value)) : "is not set";
+    if (problem != NULL) {
+        conf_fail(reader, at, "the environment variable %s %s", quoted, problem);
+        return NULL;
+    }
+    return conf_store_text(reader, value, strlen(value));
+}
+
+const char *conf_secret_value(struct conf_reader *reader, const struct conf_where *at, json_t *value)
+{
+    if (json_is_string(value)) {
+        const char *problem = value_problem(json_string_value(value), json_string_length(value));
+        if (problem == NULL)
+            return conf_store_text(reader, json_string_value(value), json_string_length(value));
+        conf_fail(reader, at, "the value %s", problem);
+        return NULL;
+    }
+    const char *file = json_string_value(json_object_get(value, "file"));
+    const char *env = json_string_value(json_object_get(value, "env"));
+    if (json_object_size(value) == 1 && file != NULL && file[0] != '\0')
+        return value_of_file(reader, &(struct conf_where){at, "file", 0}, file);
+    if (json_object_size(value) == 1 && env != NULL)
+        return value_of_env(reader, &(struct conf_where){at, "env", 0}, env);
+    /* The keys of a wrong object are not shown: somebody may have written the secret there. */
+    conf_fail(reader, at, "expected a string, {\"file\": \"path\"} or {\"env\": \"name\"}");
+    return NULL;
+}
+
+void conf_read_token_file(struct conf_reader *reader, const struct conf_where *at, json_t *value,
+                          const struct conf_field *field, void *to)
+{
+    size_t len;
+    (void)field;
+    if (value == NULL)
+        return;
+    const char *name = json_string_value(value);
+    if (name == NULL || name[0] == '\0') {
+        conf_fail_value(reader, at, value, "the path of a file");
+        return;
+    }
+    const char *path = conf_store_path(reader, name);
+    char *data = path != NULL ? read_secret_file(reader, at, path, &len) : NULL;
+    if (data != NULL)
+        conf_file_free(data, len);
+    *(const char **)to = path;
+}
+
+/* "-----BEGIN ... WHAT-----" is enough to tell a certificate from a key, an empty file or DER. */
+static const char *pem_problem(const char *data, const char *what)
+{
+    for (const char *p = strstr(data, "-----BEGIN "); p != NULL; p = strstr(p, "-----BEGIN ")) {
+        p += strlen("-----BEGIN ");
+        size_t label = strcspn(p, "-\r\n");
+        size_t len = strlen(what);
+        if (label < len || memcmp(p + label - len, what, len) != 0 || strncmp(p + label, "-----", 5) != 0)
+            continue;
+        if (strncmp(p, "ENCRYPTED", 9) == 0 || strstr(p, "Proc-Type: 4,ENCRYPTED") != NULL)
+            return "is protected by a password, which the gateway has no setting for";
+        return NULL;
+    }
+    return "has no such PEM block in it";
+}
+
+void conf_read_pem_file(struct conf_reader *reader, const struct conf_where *at, json_t *value,
+                        const struct conf_field *field, void *to)
+{
+    size_t len;
+    char quoted[CONF_QUOTED_PATH];
+    const char *problem;
+    if (value == NULL)
+        return;
+    const char *name = json_string_value(value);
+    if (name == NULL || name[0] == '\0') {
+        conf_fail_value(reader, at, value, "the path of a PEM file");
+        return;
+    }
+    const char *path = conf_store_path(reader, name);
+    if (path == NULL)
+        return;
+    conf_quote(path, quoted, sizeof(quoted));
+    char *data = conf_file_read(path, PEM_MAX, &len, &problem);
+    if (data == NULL) {
+        conf_fail(reader, at, "cannot read %s: %s", quoted, problem);
+        return;
+    }
+    problem = pem_problem(data, field->text);
+    conf_file_free(data, len);
+    if (problem != NULL)
+        conf_fail(reader, at, "expected a PEM file with a %s, but %s %s", field->text, quoted, problem);
+    *(const char **)to = path;
+}

@@ -1,0 +1,385 @@
+/*
+ * gateway/admin.c - the admin listener's thread, socket and connections.
+ *
+ * Owns a libmicrohttpd daemon of its own, driven by one thread of its own: that thread opens and closes the store
+ * reader, so the daemon's internal threads, which give no notice of their end, are not used. What is answered is left
+ * to admin_calls.c.
+ */
+#include "gateway/admin.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <microhttpd.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "gateway/admin_calls.h"
+#include "gateway/headers.h"
+#include "gateway/log.h"
+#include "store/store.h"
+
+#define FIELDS_MAX 64
+#define BODY_MAX (64u << 10)
+#define BODY_CUT (1u << 20) /* a chunked body is read to its end for the sake of an answer, but not for ever */
+#define CONNECTIONS_MAX 100u
+#define CONNECTION_MEMORY (32u << 10)
+#define TIMEOUT_SECONDS 30u
+#define ACCEPT_PAUSE_MS 100
+
+struct admin {
+    struct admin_context context;
+    struct MHD_Daemon *daemon;
+    int listen_fd; /* the daemon's once it runs */
+    int stop_fd;
+    pthread_t thread;
+    bool thread_runs;
+};
+
+/* One request, from its first line to the end of its answer. Owned by libmicrohttpd's connection. */
+struct exchange {
+    bool begun;
+    size_t body;
+    struct admin_request request; /* header values point into the connection's memory */
+    char target[];
+};
+
+/* The raw target, before libmicrohttpd decodes it. NULL makes on_request() close the connection. */
+static void *on_target(void *arg, const char *target, struct MHD_Connection *connection)
+{
+    (void)arg;
+    (void)connection;
+    size_t len = target == NULL ? 0 : strlen(target);
+    struct exchange *exchange = calloc(1, sizeof *exchange + len + 1);
+    if (exchange != NULL && len > 0) {
+        memcpy(exchange->target, target, len);
+    }
+    return exchange;
+}
+
+static void on_completed(void *arg, struct MHD_Connection *connection, void **con_cls,
+                         enum MHD_RequestTerminationCode code)
+{
+    (void)arg;
+    (void)connection;
+    (void)code;
+    free(*con_cls);
+    *con_cls = NULL;
+}
+
+static bool add_headers(struct MHD_Response *response, const struct admin_answer *answer)
+{
+    char retry_after[16];
+    snprintf(retry_after, sizeof retry_after, "%u", answer->retry_after);
+    const struct {
+        bool wanted;
+        const char *name, *value;
+    } headers[] = {
+        {true, "Content-Type", answer->content_type},      {true, "Cache-Control", "no-store"},
+        {true, "X-Content-Type-Options", "nosniff"},       {answer->allow[0] != '\0', "Allow", answer->allow},
+        {answer->challenge, "WWW-Authenticate", "Bearer"}, {answer->retry_after != 0, "Retry-After", retry_after},
+    };
+    for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++) {
+        if (headers[i].wanted && MHD_add_response_header(response, headers[i].name, headers[i].value) != MHD_YES) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Takes over the answer's text, which every answer has. Without memory for it there is none to say so either: then the
+ * connection is closed. */
+static enum MHD_Result send_answer(struct MHD_Connection *connection, struct admin_answer *answer)
+{
+    struct jsonout *body = &answer->body;
+    struct MHD_Response *response = NULL;
+    if (!body->failed && body->len > 0) {
+        response = MHD_create_response_from_buffer(body->len, body->text, MHD_RESPMEM_MUST_FREE);
+    }
+    if (response == NULL) {
+        jsonout_free(body);
+        return MHD_NO;
+    }
+    enum MHD_Result result = MHD_NO;
+    if (add_headers(response, answer)) {
+        result = MHD_queue_response(connection, answer->status, response);
+    }
+    MHD_destroy_response(response);
+    return result;
+}
+
+static enum MHD_Result send_problem(struct MHD_Connection *connection, enum admin_problem kind, const char *detail)
+{
+    struct admin_answer answer = {0};
+    admin_problem(&answer, kind, detail);
+    return send_answer(connection, &answer);
+}
+
+struct fields {
+    struct header_field item[FIELDS_MAX];
+    size_t count;
+    bool overflow;
+};
+
+static enum MHD_Result collect_field(void *arg, enum MHD_ValueKind kind, const char *name, size_t name_len,
+                                     const char *value, size_t value_len)
+{
+    struct fields *fields = arg;
+    (void)kind;
+    if (fields->count == FIELDS_MAX) {
+        fields->overflow = true;
+        return MHD_NO;
+    }
+    fields->item[fields->count++] = (struct header_field){name, name_len, value == NULL ? "" : value, value_len};
+    return MHD_YES;
+}
+
+/* False: the field is there twice, and which one counts would be a guess. */
+static bool take_single(const struct fields *fields, const char *name, const char **value)
+{
+    *value = NULL;
+    for (size_t i = 0; i < fields->count; i++) {
+        if (!header_is(&fields->item[i], name)) {
+            continue;
+        }
+        if (*value != NULL) {
+            return false;
+        }
+        *value = fields->item[i].value;
+    }
+    return true;
+}
+
+/* The first call for a request, before its body. An answer given here closes the connection, which is right for what
+ * is wrong with the framing: nothing behind it may be read as another request. */
+static enum MHD_Result first_look(struct MHD_Connection *connection, struct exchange *exchange, const char *method,
+                                  const char *version)
+{
+    struct fields fields = {.count = 0};
+    struct screened screened;
+    memset(&screened, 0, sizeof screened);
+    MHD_get_connection_values_n(connection, MHD_HEADER_KIND, collect_field, &fields);
+    if (fields.overflow) {
+        return send_problem(connection, ADMIN_MALFORMED, "There are too many header fields.");
+    }
+    if (strcmp(version, "HTTP/1.1") != 0 && strcmp(version, "HTTP/1.0") != 0) {
+        return send_problem(connection, ADMIN_MALFORMED, "This HTTP version is not spoken here.");
+    }
+    headers_screen(fields.item, fields.count, method, version, &screened);
+    if (screened.problem != NULL) {
+        return send_problem(connection, ADMIN_MALFORMED, screened.problem);
+    }
+    if (!take_single(&fields, "Host", &exchange->request.host) ||
+        !take_single(&fields, "Origin", &exchange->request.origin) ||
+        !take_single(&fields, "Authorization", &exchange->request.authorization)) {
+        return send_problem(connection, ADMIN_MALFORMED, "A header field that may come once comes twice.");
+    }
+    if (screened.expect_unknown) {
+        return send_problem(connection, ADMIN_EXPECTATION, "Only Expect: 100-continue is understood.");
+    }
+    if (screened.has_length && screened.length > BODY_MAX) {
+        return send_problem(connection, ADMIN_TOO_LARGE, "A body may have 64 KiB here.");
+    }
+    return MHD_YES;
+}
+
+static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
+                                  const char *version, const char *upload, size_t *upload_size, void **con_cls)
+{
+    struct admin *admin = arg;
+    struct exchange *exchange = *con_cls;
+    (void)url;
+    (void)upload;
+    if (exchange == NULL) {
+        return MHD_NO;
+    }
+    if (!exchange->begun) {
+        exchange->begun = true;
+        return first_look(connection, exchange, method, version);
+    }
+    if (*upload_size > 0) {
+        exchange->body += *upload_size;
+        *upload_size = 0;
+        return exchange->body > BODY_CUT ? MHD_NO : MHD_YES;
+    }
+    if (exchange->body > BODY_MAX) {
+        return send_problem(connection, ADMIN_TOO_LARGE, "A body may have 64 KiB here.");
+    }
+    struct admin_answer answer = {0};
+    exchange->request.method = method;
+    exchange->request.target = exchange->target;
+    admin_call(&admin->context, &exchange->request, &answer);
+    return send_answer(connection, &answer);
+}
+
+/* Out of file descriptors, libmicrohttpd stops accepting until a connection of its own ends. Without one it would try
+ * again at once, for ever, and eat a core just when the proxy needs it: then this thread takes a pause. */
+static bool accept_fails(struct admin *admin)
+{
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(admin->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+    struct pollfd listener = {.fd = admin->listen_fd, .events = POLLIN};
+    return info != NULL && info->num_connections == 0 && poll(&listener, 1, 0) == 1;
+}
+
+static int wait_ms(struct admin *admin)
+{
+    MHD_UNSIGNED_LONG_LONG timeout = 0;
+    if (MHD_get_timeout(admin->daemon, &timeout) != MHD_YES) {
+        return -1;
+    }
+    return timeout > INT_MAX ? INT_MAX : (int)timeout;
+}
+
+static void *admin_thread(void *arg)
+{
+    struct admin *admin = arg;
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(admin->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+    struct pollfd waits[2] = {{.fd = admin->stop_fd, .events = POLLIN}, {.fd = info->epoll_fd, .events = POLLIN}};
+    while (waits[0].revents == 0) {
+        MHD_run(admin->daemon);
+        bool pause = accept_fails(admin);
+        if (poll(waits, pause ? 1 : 2, pause ? ACCEPT_PAUSE_MS : wait_ms(admin)) < 0 && errno != EINTR) {
+            log_message(LOG_ERROR, "admin-stopped", "poll: %s", strerror(errno));
+            break;
+        }
+    }
+    MHD_stop_daemon(admin->daemon);
+    admin->daemon = NULL;
+    if (admin->context.reader != NULL) {
+        store_reader_close(&admin->context.reader);
+    }
+    return NULL;
+}
+
+static int open_listener(const struct addrinfo *info)
+{
+    int on = 1;
+    int fd = socket(info->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return -1;
+    }
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+        bind(fd, info->ai_addr, info->ai_addrlen) != 0 || listen(fd, SOMAXCONN) != 0) {
+        int saved = errno;
+        close(fd);
+        errno = saved;
+        return -1;
+    }
+    return fd;
+}
+
+static bool real_port(int fd, uint16_t *port)
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } address;
+    socklen_t len = sizeof address;
+    if (getsockname(fd, &address.any, &len) != 0) {
+        return false;
+    }
+    *port = ntohs(address.any.sa_family == AF_INET6 ? address.v6.sin6_port : address.v4.sin_port);
+    return true;
+}
+
+/* A socket of our own rather than the daemon's: a failed start can then say why. */
+static bool start_listening(struct admin *admin, uint16_t *port, char *error, size_t error_cap)
+{
+    const struct admin_options *options = &admin->context.options;
+    const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
+    struct addrinfo *info = NULL;
+    char digits[8];
+    snprintf(digits, sizeof digits, "%u", options->port);
+    if (getaddrinfo(options->address, digits, &hints, &info) != 0) {
+        snprintf(error, error_cap, "admin listener: %s is not an IP address", options->address);
+        return false;
+    }
+    admin->listen_fd = open_listener(info);
+    freeaddrinfo(info);
+    if (admin->listen_fd < 0 || !real_port(admin->listen_fd, port)) {
+        snprintf(error, error_cap, "admin listener: %s port %u: %s", options->address, options->port, strerror(errno));
+        return false;
+    }
+    return true;
+}
+
+static bool start_daemon(struct admin *admin)
+{
+    admin->daemon =
+        MHD_start_daemon(MHD_USE_EPOLL, 0, NULL, NULL, on_request, admin, MHD_OPTION_LISTEN_SOCKET, admin->listen_fd,
+#if MHD_VERSION >= 0x00097701
+                         MHD_OPTION_CLIENT_DISCIPLINE_LVL, 2,
+#else
+                         MHD_OPTION_STRICT_FOR_CLIENT, 1,
+#endif
+                         MHD_OPTION_URI_LOG_CALLBACK, on_target, NULL, MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
+                         MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, TIMEOUT_SECONDS,
+                         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY, MHD_OPTION_END);
+    if (admin->daemon == NULL) {
+        admin->listen_fd = -1; /* the library closed it, or (very early) did not: closing twice would be worse */
+    }
+    return admin->daemon != NULL;
+}
+
+/* Signals are the main thread's: all are blocked in this one. */
+static bool start_thread(struct admin *admin)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    admin->thread_runs = pthread_create(&admin->thread, NULL, admin_thread, admin) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return admin->thread_runs;
+}
+
+struct admin *admin_start(const struct admin_options *options, uint16_t *port, char *error, size_t error_cap)
+{
+    struct admin *admin = calloc(1, sizeof *admin);
+    if (admin == NULL) {
+        snprintf(error, error_cap, "admin listener: out of memory");
+        return NULL;
+    }
+    admin->context.options = *options;
+    admin->listen_fd = -1;
+    admin->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (admin_token_load(options->token_file, options->store_path, &admin->context.token, error, error_cap) &&
+        start_listening(admin, port, error, error_cap)) {
+        if (admin->stop_fd >= 0 && start_daemon(admin) && start_thread(admin)) {
+            return admin;
+        }
+        snprintf(error, error_cap, "admin listener: can't be started: %s", strerror(errno));
+    }
+    admin_stop(&admin);
+    return NULL;
+}
+
+void admin_stop(struct admin **admin)
+{
+    struct admin *stopped = *admin;
+    if (stopped == NULL) {
+        return;
+    }
+    *admin = NULL;
+    if (stopped->thread_runs) {
+        eventfd_write(stopped->stop_fd, 1);
+        pthread_join(stopped->thread, NULL); /* it stops the daemon, which closes the listening socket */
+    } else if (stopped->daemon != NULL) {
+        MHD_stop_daemon(stopped->daemon);
+    } else if (stopped->listen_fd >= 0) {
+        close(stopped->listen_fd);
+    }
+    if (stopped->stop_fd >= 0) {
+        close(stopped->stop_fd);
+    }
+    admin_token_clear(&stopped->context.token);
+    free(stopped);
+}

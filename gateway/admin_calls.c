@@ -1,0 +1,323 @@
+/*
+ * gateway/admin_calls.c - what each admin call answers.
+ *
+ * A new call is a function and a line in `calls`. Connections, bodies and headers are admin.c's; the words of a query
+ * are admin_query.c's; tokens and names are admin_guard.c's.
+ */
+#include "gateway/admin_calls.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "gateway/admin_query.h"
+#include "gateway/command.h"
+#include "gateway/metrics.h"
+#include "gateway/problem.h"
+#include "gateway/token.h"
+#include "store/store.h"
+
+/* An audit page is cut at this many bytes of JSON, whatever its limit: paths of some thousand bytes each would
+ * otherwise add up to tens of megabytes. next_after says where to go on. */
+#define AUDIT_PAGE_BYTES (4u << 20)
+
+static const struct {
+    unsigned status;
+    const char *slug, *title;
+} problems[] = {
+    [ADMIN_MALFORMED] = {400, "malformed-request", "Malformed request"},
+    [ADMIN_UNAUTHORIZED] = {401, "unauthorized", "Unauthorized"},
+    [ADMIN_NOT_FOUND] = {404, "not-found", "Not found"},
+    [ADMIN_METHOD] = {405, "method-not-allowed", "Method not allowed"},
+    [ADMIN_TOO_LARGE] = {413, "body-too-large", "Request body too large"},
+    [ADMIN_EXPECTATION] = {417, "expectation-failed", "Expectation failed"},
+    [ADMIN_STORE] = {503, "store-unavailable", "Store unavailable"},
+};
+
+void admin_problem(struct admin_answer *answer, enum admin_problem kind, const char *detail)
+{
+    const char *slug = problems[kind].slug, *title = problems[kind].title;
+    char type[64];
+    snprintf(type, sizeof type, "urn:fencegate:problem:%s", slug);
+    struct jsonout *out = &answer->body;
+    jsonout_reset(out);
+    jsonout_object_begin(out);
+    jsonout_member_cstring(out, "type", type);
+    jsonout_member_cstring(out, "title", title);
+    jsonout_member_number(out, "status", problems[kind].status);
+    jsonout_member_cstring(out, "detail", detail);
+    jsonout_member_cstring(out, "reason", slug);
+    jsonout_member_cstring(out, "message", title);
+    jsonout_member_cstring(out, "Message", title);
+    jsonout_member_number(out, "ErrorCode", 0);
+    jsonout_name(out, "error");
+    jsonout_object_begin(out);
+    jsonout_member_cstring(out, "type", "fencegate_error");
+    jsonout_member_cstring(out, "code", slug);
+    jsonout_member_cstring(out, "message", detail);
+    jsonout_object_end(out);
+    jsonout_object_end(out);
+    answer->status = problems[kind].status;
+    answer->content_type = PROBLEM_CONTENT_TYPE;
+    answer->challenge = kind == ADMIN_UNAUTHORIZED;
+    answer->retry_after = kind == ADMIN_STORE ? 1 : 0;
+}
+
+static void json_answer(struct admin_answer *answer, unsigned status)
+{
+    answer->status = status;
+    answer->content_type = "application/json";
+}
+
+/* One call's input. */
+struct call_input {
+    struct admin_span captured[ADMIN_CAPTURES];
+    struct admin_span query;
+};
+
+static void answer_healthz(struct admin_context *context, struct call_input *in, struct admin_answer *answer)
+{
+    (void)context;
+    (void)in;
+    jsonout_object_begin(&answer->body);
+    jsonout_member_cstring(&answer->body, "status", "ok");
+    jsonout_object_end(&answer->body);
+    json_answer(answer, 200);
+}
+
+static void answer_readyz(struct admin_context *context, struct call_input *in, struct admin_answer *answer)
+{
+    struct store_health health;
+    const char *reason = NULL;
+    (void)in;
+    store_health(context->options.store, &health);
+    if (context->options.shutting_down(context->options.arg)) {
+        reason = "shutting down";
+    } else if (!health.writable) {
+        reason = health.reason != NULL ? health.reason : "store not writable";
+    }
+    jsonout_object_begin(&answer->body);
+    jsonout_member_cstring(&answer->body, "status", reason == NULL ? "ready" : "not-ready");
+    jsonout_member_cstring(&answer->body, "reason", reason);
+    jsonout_object_end(&answer->body);
+    json_answer(answer, reason == NULL ? 200 : 503);
+}
+
+static void answer_metrics(struct admin_context *context, struct call_input *in, struct admin_answer *answer)
+{
+    struct store_health health;
+    struct metrics_gauges gauges;
+    (void)in;
+    memset(&gauges, 0, sizeof gauges);
+    store_health(context->options.store, &health);
+    context->options.gauges(context->options.arg, &gauges);
+    metrics_write(&answer->body, &gauges, &health);
+    answer->status = 200;
+    answer->content_type = "text/plain; version=0.0.4; charset=utf-8";
+}
+
+static bool have_reader(struct admin_context *context, struct admin_answer *answer)
+{
+    if (context->reader == NULL && store_reader_open(context->options.store, &context->reader) != STORE_OK) {
+        context->reader = NULL;
+        admin_problem(answer, ADMIN_STORE, "The store can't be read.");
+        return false;
+    }
+    return true;
+}
+
+/* {namespace}/{key} of a path, decoded and checked. */
+static bool take_fence_path(struct call_input *in, struct slice *ns, struct slice *key, struct admin_answer *answer)
+{
+    if (!admin_decode(&in->captured[0], false) || !admin_decode(&in->captured[1], false)) {
+        admin_problem(answer, ADMIN_MALFORMED, "The path has a broken percent escape.");
+        return false;
+    }
+    *ns = (struct slice){in->captured[0].data, in->captured[0].len};
+    *key = (struct slice){in->captured[1].data, in->captured[1].len};
+    if (!admin_namespace_valid(*ns)) {
+        admin_problem(answer, ADMIN_MALFORMED, "A namespace is 1 to 64 of A-Z a-z 0-9 . _ -");
+        return false;
+    }
+    if (!key_valid(key->data, key->len)) {
+        admin_problem(answer, ADMIN_MALFORMED, "A key is 1 to 255 bytes of UTF-8 without control characters.");
+        return false;
+    }
+    return true;
+}
+
+static void answer_fence_get(struct admin_context *context, struct call_input *in, struct admin_answer *answer)
+{
+    struct slice ns, key;
+    struct fence fence;
+    char why[160];
+    if (!admin_params_parse(in->query, NULL, 0, why, sizeof why)) {
+        admin_problem(answer, ADMIN_MALFORMED, why);
+        return;
+    }
+    if (!take_fence_path(in, &ns, &key, answer) || !have_reader(context, answer)) {
+        return;
+    }
+    enum store_error error = store_fence_get(context->reader, ns, key, &fence);
+    if (error == STORE_NOT_FOUND) {
+        admin_problem(answer, ADMIN_NOT_FOUND, "No token has been accepted for this key.");
+        return;
+    }
+    if (error != STORE_OK) {
+        admin_problem(answer, ADMIN_STORE, "The store can't be read.");
+        return;
+    }
+    const struct admin_options *options = &context->options;
+    struct jsonout *out = &answer->body;
+    jsonout_object_begin(out);
+    jsonout_member_string(out, "namespace", ns.data, ns.len);
+    jsonout_member_string(out, "key", key.data, key.len);
+    jsonout_member_id(out, "highest", fence.token);
+    jsonout_name(out, "updated_at");
+    jsonout_time_ms(out, fence.updated_ms);
+    jsonout_member_number(out, "in_flight", options->in_flight(options->arg, ns.data, ns.len, key.data, key.len));
+    jsonout_object_end(out);
+    json_answer(answer, 200);
+}
+
+struct audit_page {
+    struct jsonout *out;
+    uint64_t last_id;
+    bool cut;
+};
+
+static bool add_record(void *arg, const struct audit_record *record)
+{
+    struct audit_page *page = arg;
+    audit_record_write(page->out, record);
+    page->last_id = record->id;
+    page->cut = page->out->len > AUDIT_PAGE_BYTES;
+    return !page->cut && !page->out->failed;
+}
+
+static void answer_audit(struct admin_context *context, struct call_input *in, struct admin_answer *answer)
+{
+    struct audit_filter filter;
+    struct timespec now;
+    char why[160];
+    clock_gettime(CLOCK_REALTIME, &now);
+    uint64_t now_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    if (!admin_audit_filter(in->query, now_ms, &filter, why, sizeof why)) {
+        admin_problem(answer, ADMIN_MALFORMED, why);
+        return;
+    }
+    if (!have_reader(context, answer)) {
+        return;
+    }
+    struct jsonout *out = &answer->body;
+    struct audit_page page = {.out = out};
+    uint64_t next_after = 0;
+    jsonout_object_begin(out);
+    jsonout_name(out, "records");
+    jsonout_array_begin(out);
+    if (store_audit_query(context->reader, &filter, add_record, &page, &next_after) != STORE_OK) {
+        admin_problem(answer, ADMIN_STORE, "The store can't be read.");
+        return;
+    }
+    jsonout_array_end(out);
+    if (page.cut) {
+        next_after = page.last_id;
+    }
+    jsonout_name(out, "next_after");
+    if (next_after != 0) {
+        jsonout_id(out, next_after);
+    } else {
+        jsonout_null(out);
+    }
+    jsonout_object_end(out);
+    json_answer(answer, 200);
+}
+
+/* HEAD is taken wherever GET is. */
+static const struct call {
+    const char *method, *pattern;
+    bool open; /* answered without a token, under any name: probes and scrapers have neither */
+    void (*answer)(struct admin_context *context, struct call_input *in, struct admin_answer *answer);
+} calls[] = {
+    {"GET", "/healthz", true, answer_healthz}, {"GET", "/readyz", true, answer_readyz},
+    {"GET", "/metrics", true, answer_metrics}, {"GET", "/v1/fences/{}/{}", false, answer_fence_get},
+    {"GET", "/v1/audit", false, answer_audit},
+};
+
+struct found {
+    const struct call *call;     /* path and method fit */
+    const struct call *any_call; /* the path fits; the last one that does */
+};
+
+static struct found find_call(const char *method, struct admin_span path, struct call_input *in, char allow[32])
+{
+    struct found found = {NULL, NULL};
+    size_t used = 0;
+    if (strcmp(method, "HEAD") == 0) {
+        method = "GET";
+    }
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        const struct call *call = &calls[i];
+        if (!admin_path_match(call->pattern, path, in->captured)) {
+            continue;
+        }
+        found.any_call = call;
+        if (strcmp(call->method, method) == 0) {
+            found.call = call;
+            return found;
+        }
+        const char *shown = strcmp(call->method, "GET") == 0 ? "GET, HEAD" : call->method;
+        used += (size_t)snprintf(allow + used, 32 - used, "%s%s", used > 0 ? ", " : "", shown);
+    }
+    return found;
+}
+
+/* A name that a stranger's page can have gets malformed-request, before the token is looked at: whether it was right is
+ * nothing such a page should learn. */
+static bool may_ask(const struct admin_context *context, const struct admin_request *request,
+                    struct admin_answer *answer)
+{
+    if (!admin_host_private(request->host)) {
+        admin_problem(answer, ADMIN_MALFORMED,
+                      "Host must be an IP address, a name without a dot, or one under localhost, local, internal or "
+                      "svc: other names could be pointed here by a page in a browser.");
+        return false;
+    }
+    if (!admin_origin_same(request->origin, request->host)) {
+        admin_problem(answer, ADMIN_MALFORMED, "Origin is that of another site.");
+        return false;
+    }
+    if (!admin_token_matches(&context->token, request->authorization)) {
+        admin_problem(answer, ADMIN_UNAUTHORIZED,
+                      request->authorization == NULL ? "This call needs Authorization: Bearer with the admin token."
+                                                     : "The admin token is not the right one.");
+        return false;
+    }
+    return true;
+}
+
+void admin_call(struct admin_context *context, const struct admin_request *request, struct admin_answer *answer)
+{
+    struct admin_span path;
+    struct call_input in;
+    char allow[sizeof answer->allow] = "";
+    if (!admin_target_split(request->target, &path, &in.query)) {
+        admin_problem(answer, ADMIN_MALFORMED,
+                      "The request target has no path, or bytes that must be percent-encoded.");
+        return;
+    }
+    struct found found = find_call(request->method, path, &in, allow);
+    /* Under /v1/ a stranger doesn't even learn which calls there are. */
+    bool open = found.any_call != NULL ? found.any_call->open : path.len < 4 || memcmp(path.data, "/v1/", 4) != 0;
+    if (!open && !may_ask(context, request, answer)) {
+        return;
+    }
+    if (found.any_call == NULL) {
+        admin_problem(answer, ADMIN_NOT_FOUND, "There is no such call. In a key, a slash is written %2F.");
+    } else if (found.call == NULL) {
+        memcpy(answer->allow, allow, sizeof allow);
+        admin_problem(answer, ADMIN_METHOD, "This path does not take that method.");
+    } else {
+        found.call->answer(context, &in, answer);
+    }
+}

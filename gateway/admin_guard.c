@@ -1,0 +1,236 @@
+/*
+ * gateway/admin_guard.c - the admin listener's token and its defence against pages in an operator's browser.
+ *
+ * The token decides. The checks of Host and Origin stand beside it: a page that had its own name point to the gateway
+ * (DNS rebinding) would otherwise be "the same origin" as the API for the operator's browser. Which calls are open
+ * to everybody is admin_calls.c's table.
+ */
+#include "gateway/admin_guard.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "gateway/log.h"
+
+#define RANDOM_BYTES 32
+
+static bool write_all(int fd, const char *text, size_t len)
+{
+    while (len > 0) {
+        ssize_t written = write(fd, text, len);
+        if (written < 0 && errno == EINTR) {
+            continue;
+        }
+        if (written <= 0) {
+            return false;
+        }
+        text += written;
+        len -= (size_t)written;
+    }
+    return true;
+}
+
+/* O_EXCL: never writes into a file, or through a link, that somebody else put there. A file that could not be written
+ * whole is removed, or the next start would find it empty. */
+static bool make_token_file(const char *path, char *error, size_t error_cap)
+{
+    unsigned char random[RANDOM_BYTES];
+    char line[2 * RANDOM_BYTES + 2];
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) {
+        snprintf(error, error_cap, "%s: no random bytes for a new token", path);
+        return false;
+    }
+    for (size_t i = 0; i < RANDOM_BYTES; i++) {
+        snprintf(line + 2 * i, 3, "%02x", random[i]);
+    }
+    line[2 * RANDOM_BYTES] = '\n';
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        snprintf(error, error_cap, "%s: can't be made: %s", path, strerror(errno));
+        return false;
+    }
+    bool ok = write_all(fd, line, 2 * RANDOM_BYTES + 1) && fsync(fd) == 0;
+    int saved = errno;
+    close(fd);
+    explicit_bzero(random, sizeof random);
+    explicit_bzero(line, sizeof line);
+    if (!ok) {
+        unlink(path);
+        snprintf(error, error_cap, "%s: can't be written: %s", path, strerror(saved));
+    }
+    return ok;
+}
+
+/* At most the size of out->text; a longer file fills it, which check_token() refuses. */
+static bool read_token(int fd, struct admin_token *out)
+{
+    out->len = 0;
+    while (out->len < sizeof out->text) {
+        ssize_t got = read(fd, out->text + out->len, sizeof out->text - out->len);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got < 0) {
+            return false;
+        }
+        if (got == 0) {
+            break;
+        }
+        out->len += (size_t)got;
+    }
+    return true;
+}
+
+static const char *check_token(struct admin_token *token)
+{
+    if (token->len > 0 && token->text[token->len - 1] == '\n') {
+        token->len--;
+    }
+    if (token->len == 0) {
+        return "is empty: write a token into it, or remove the file where the gateway made it itself";
+    }
+    if (token->len > ADMIN_TOKEN_MAX) {
+        return "is longer than 1024 bytes";
+    }
+    for (size_t i = 0; i < token->len; i++) {
+        if (token->text[i] < 0x21 || token->text[i] > 0x7e) {
+            return "must be one line of visible ASCII without blanks: a header can't carry anything else";
+        }
+    }
+    return NULL;
+}
+
+static bool load_from(const char *path, int fd, struct admin_token *out, char *error, size_t error_cap)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0 || !read_token(fd, out)) {
+        snprintf(error, error_cap, "%s: can't be read: %s", path, strerror(errno));
+        return false;
+    }
+    const char *wrong = check_token(out);
+    if (wrong != NULL) {
+        snprintf(error, error_cap, "%s: %s", path, wrong);
+        return false;
+    }
+    if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+        log_message(LOG_WARN, "admin-token-exposed", "%s: others than its owner have access to this file (mode %04o)",
+                    path, (unsigned)(info.st_mode & 07777));
+    }
+    return true;
+}
+
+bool admin_token_load(const char *token_file, const char *store_path, struct admin_token *out, char *error,
+                      size_t error_cap)
+{
+    char *path = NULL;
+    if (token_file != NULL) {
+        path = strdup(token_file);
+    } else if (asprintf(&path, "%s/admin.token", store_path) < 0) {
+        path = NULL;
+    }
+    if (path == NULL) {
+        snprintf(error, error_cap, "admin token: out of memory");
+        return false;
+    }
+    bool ok = false;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT && token_file == NULL) {
+        if (!make_token_file(path, error, error_cap)) {
+            free(path);
+            return false;
+        }
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+    }
+    if (fd < 0) {
+        snprintf(error, error_cap, "%s: can't be opened: %s", path, strerror(errno));
+    } else {
+        ok = load_from(path, fd, out, error, error_cap);
+        close(fd);
+    }
+    free(path);
+    if (!ok) {
+        admin_token_clear(out);
+    }
+    return ok;
+}
+
+void admin_token_clear(struct admin_token *token)
+{
+    explicit_bzero(token, sizeof *token);
+}
+
+bool admin_token_matches(const struct admin_token *token, const char *authorization)
+{
+    if (authorization == NULL || strncasecmp(authorization, "Bearer ", 7) != 0) {
+        return false;
+    }
+    const char *given = authorization + 7;
+    given += strspn(given, " ");
+    size_t given_len = strlen(given);
+    while (given_len > 0 && (given[given_len - 1] == ' ' || given[given_len - 1] == '\t')) {
+        given_len--; /* libmicrohttpd leaves trailing blanks in a value */
+    }
+    /* Every byte of the token is looked at, whatever was given: the time tells nothing about where they differ. */
+    unsigned differs = given_len != token->len || token->len == 0;
+    for (size_t i = 0; i < token->len; i++) {
+        unsigned char theirs = i < given_len ? (unsigned char)given[i] : 0;
+        differs |= (unsigned)((unsigned char)token->text[i] ^ theirs);
+    }
+    return differs == 0;
+}
+
+static bool ends_with(const char *name, size_t len, const char *suffix)
+{
+    size_t suffix_len = strlen(suffix);
+    return len > suffix_len && strncasecmp(name + len - suffix_len, suffix, suffix_len) == 0;
+}
+
+bool admin_host_private(const char *host)
+{
+    static const char *const suffixes[] = {".localhost", ".local", ".internal", ".svc"};
+    char name[256];
+    if (host == NULL || host[0] == '[') { /* in brackets: an IPv6 address, as headers_screen() has seen to */
+        return true;
+    }
+    size_t len = strcspn(host, ":");
+    if (len > 0 && host[len - 1] == '.') {
+        len--;
+    }
+    if (len == 0 || len >= sizeof name) {
+        return false;
+    }
+    memcpy(name, host, len);
+    name[len] = '\0';
+    struct in_addr address;
+    if (inet_pton(AF_INET, name, &address) == 1 || strchr(name, '.') == NULL) {
+        return true;
+    }
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
+        if (ends_with(name, len, suffixes[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool admin_origin_same(const char *origin, const char *host)
+{
+    if (origin == NULL) {
+        return true;
+    }
+    if (host == NULL) {
+        return false;
+    }
+    if (strncasecmp(origin, "http://", 7) == 0) {
+        return strcasecmp(origin + 7, host) == 0;
+    }
+    return strncasecmp(origin, "https://", 8) == 0 && strcasecmp(origin + 8, host) == 0;
+}

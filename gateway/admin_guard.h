@@ -1,0 +1,35 @@
+/*
+ * gateway/admin_guard.h - who may use the admin listener: the bearer token, and which names it answers to.
+ */
+#ifndef FENCEGATE_ADMIN_GUARD_H
+#define FENCEGATE_ADMIN_GUARD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define ADMIN_TOKEN_MAX 1024
+
+struct admin_token {
+    char text[ADMIN_TOKEN_MAX + 2]; /* room for a line end and for seeing that the file is longer */
+    size_t len;
+};
+
+/* Reads token_file, or, when that is NULL, <store_path>/admin.token, which is made with mode 0600 when missing. One
+ * line end is cut. False with one line in `error` that names the file and never its text: unreadable, empty, too long,
+ * or bytes that no header can carry. Files that others can read are taken, with a warning in the log (a mounted secret
+ * often is). */
+bool admin_token_load(const char *token_file, const char *store_path, struct admin_token *out, char *error,
+                      size_t error_cap) __attribute__((warn_unused_result));
+void admin_token_clear(struct admin_token *token);
+
+/* Does an Authorization header (NULL: absent) carry the token? Takes as long for a near miss as for a far one. */
+bool admin_token_matches(const struct admin_token *token, const char *authorization);
+
+/* Is a Host header one that a page on the internet can't have? IP literals, names without a dot, and names under
+ * localhost, local, internal and svc. NULL (HTTP/1.0) is: no browser leaves it out. */
+bool admin_host_private(const char *host);
+
+/* Is an Origin header (NULL: absent) that of the host asked? */
+bool admin_origin_same(const char *origin, const char *host);
+
+#endif

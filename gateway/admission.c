@@ -1,0 +1,131 @@
+/*
+ * gateway/admission.c - what the head of a request settles by itself, in the contract's order: framing, route, size,
+ * shutdown and load, missing token, missing key, malformed token, malformed key. The store and the fence come later.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "config/config.h"
+#include "gateway/request.h"
+#include "gateway/settings.h"
+#include "gateway/token.h"
+#include "gateway/worker.h"
+
+static enum reason malformed(struct request *request, const char *what)
+{
+    snprintf(request->detail, sizeof request->detail, "%s", what);
+    return REASON_MALFORMED_REQUEST;
+}
+
+static enum reason judge_target(struct request *request, const struct screened *screened)
+{
+    if (strcmp(request->method, "CONNECT") == 0)
+        return REASON_METHOD_NOT_IMPLEMENTED;
+    if (screened->problem != NULL)
+        return malformed(request, screened->problem);
+    if (request->raw_target_len > request->settings->config->headers_max / 2)
+        return REASON_TARGET_TOO_LONG;
+    if (screened->expect_unknown)
+        return REASON_EXPECTATION_FAILED;
+    if (target_split(request->raw_target, request->raw_target_len, &request->target) != TARGET_OK) {
+        request->target = (struct target){0};
+        return malformed(request, "The request target is malformed, or has a dot segment or a control character.");
+    }
+    return REASON_NONE;
+}
+
+static enum reason find_route(struct request *request, const struct screened *screened)
+{
+    const struct config *config = request->settings->config;
+    const struct config_route *route = NULL;
+    const char *host = screened->host == NULL ? NULL : screened->host->value;
+    size_t host_len = screened->host == NULL ? 0 : screened->host->value_len;
+    if (request->target.host != NULL) {
+        host = request->target.host;
+        host_len = request->target.host_len;
+    }
+    switch (route_match(config->routes, config->route_count, host, host_len, &request->target, &route)) {
+    case ROUTE_NONE: return REASON_NO_ROUTE;
+    case ROUTE_AMBIGUOUS: return malformed(request, "Another spelling of this path belongs to another route.");
+    case ROUTE_OK: break;
+    }
+    request->route = &request->settings->routes[route - config->routes];
+    request->ns = (struct slice){route->ns, strlen(route->ns)};
+    return REASON_NONE;
+}
+
+static bool unfenced_method(const struct config_route *route, const char *method)
+{
+    for (const char *const *name = route->unfenced_methods; name != NULL && *name != NULL; name++)
+        if (strcmp(*name, method) == 0)
+            return true;
+    return false;
+}
+
+static enum reason judge_load(const struct request *request)
+{
+    struct gateway *gateway = request->worker->gateway;
+    unsigned limit = request->route->config->in_flight;
+    if (atomic_load_explicit(&gateway->shutting_down, memory_order_relaxed))
+        return REASON_SHUTTING_DOWN;
+    if (atomic_load_explicit(&gateway->in_flight, memory_order_relaxed) >= request->settings->config->in_flight ||
+        (limit != 0 && atomic_load_explicit(&request->route->in_flight, memory_order_relaxed) >= limit))
+        return REASON_OVERLOADED;
+    return REASON_NONE;
+}
+
+static enum reason judge_fence_headers(struct request *request, const struct screened *screened)
+{
+    bool token_ok = screened->token != NULL && !screened->token_doubled &&
+                    token_parse(screened->token->value, screened->token->value_len, &request->token);
+    bool key_ok =
+        screened->key != NULL && !screened->key_doubled && key_valid(screened->key->value, screened->key->value_len);
+    if (key_ok) { /* also of a refused request: its record tells the key */
+        request->key.data = arena_copy(&request->arena, screened->key->value, screened->key->value_len);
+        request->key.len = screened->key->value_len;
+        if (request->key.data == NULL)
+            return REASON_OVERLOADED;
+    }
+    if (screened->token == NULL)
+        return REASON_MISSING_TOKEN;
+    if (screened->key == NULL)
+        return REASON_MISSING_KEY;
+    if (!token_ok)
+        return REASON_MALFORMED_TOKEN;
+    return key_ok ? REASON_NONE : REASON_MALFORMED_KEY;
+}
+
+static enum reason judge_fence(struct request *request, const struct screened *screened)
+{
+    const struct config_route *route = request->route->config;
+    request->fenced = route->mode != FENCE_OFF && !unfenced_method(route, request->method);
+    request->observe = route->mode == FENCE_OBSERVE;
+    if (!request->fenced)
+        return REASON_NONE;
+    enum reason reason = judge_fence_headers(request, screened);
+    if (reason == REASON_NONE || !request->observe || reason == REASON_OVERLOADED)
+        return reason;
+    request->would_drop = true;
+    request->would_reason = reason;
+    return REASON_NONE;
+}
+
+enum reason request_judge_head(struct request *request, struct screened *screened, const struct header_field *fields,
+                               size_t count)
+{
+    enum reason reason = judge_target(request, screened);
+    if (reason == REASON_NONE)
+        reason = find_route(request, screened);
+    if (reason != REASON_NONE)
+        return reason;
+    headers_find_fence(fields, count, request->route->config->token_header, request->route->config->key_header,
+                       screened);
+    if (screened->connection_names_fence)
+        return malformed(request, "Connection names a fencing header.");
+    if (request->head_method && screened->has_length && screened->length > 0)
+        return malformed(request, "A HEAD request with a body can't be forwarded as it is.");
+    if (screened->has_length && screened->length > request->settings->config->body_max)
+        return REASON_BODY_TOO_LARGE;
+    reason = judge_load(request);
+    return reason == REASON_NONE ? judge_fence(request, screened) : reason;
+}

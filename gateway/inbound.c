@@ -1,0 +1,590 @@
+/*
+ * gateway/inbound.c - accepts clients, screens and collects requests, and sees to their time limits.
+ *
+ * The handler is called by libmicrohttpd: once with the head (a refusal queued there makes it drop the rest of the
+ * input and close: right for broken framing and for large bodies), then with pieces of the body, then once more with
+ * all read; and again each time after a suspended connection was resumed.
+ *
+ * Leaves to others: the judgement (admission.c), what happens to a whole request (request.c), responses
+ * (inbound_answer.c).
+ */
+#include "gateway/inbound.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <linux/tcp.h> /* netinet/tcp.h has no tcpi_bytes_received */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "config/config.h"
+#include "gateway/headers.h"
+#include "gateway/inbound_int.h"
+#include "gateway/log.h"
+#include "gateway/metrics.h"
+#include "gateway/request.h"
+#include "gateway/settings.h"
+
+enum {
+    EARLY_BODY = 64 * 1024, /* an announced body above this is not read when the head settles a refusal */
+    FIELDS_MAX = 1024,      /* header fields of one request */
+    ACCEPTS_PER_TURN = 64,
+    ACCEPT_PAUSE_MS = 100,
+    RESPONSE_ROOM = 20 * 1024, /* of a connection's memory, beside the request's head */
+};
+
+const char *inbound_library(void)
+{
+    return MHD_get_version();
+}
+
+/* ---- connections ---- */
+
+static uint64_t bytes_received(int fd)
+{
+    struct tcp_info info = {0};
+    socklen_t len = sizeof info;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0)
+        return 0;
+    return info.tcpi_bytes_received;
+}
+
+static void watch_idle(struct connection *conn)
+{
+    const struct config *config = conn->inbound->worker->settings->config;
+    uint64_t wait =
+        config->request_timeout_ms < config->idle_timeout_ms ? config->request_timeout_ms : config->idle_timeout_ms;
+    conn->bytes_seen = bytes_received(conn->fd);
+    conn->partial = false;
+    timer_set(&conn->inbound->worker->timers, &conn->timer, conn->inbound->worker->now_ms + wait);
+}
+
+/* libmicrohttpd notices and closes. What was begun was never accepted. */
+static void close_for_time(struct connection *conn, bool tell)
+{
+    if (tell)
+        inbound_raw_answer(conn->fd, REASON_REQUEST_TIMEOUT, NULL);
+    metrics_request(conn->inbound->worker->no_route, EFFECT_NOT_SENT, REASON_REQUEST_TIMEOUT);
+    shutdown(conn->fd, tell ? SHUT_RD : SHUT_RDWR);
+    conn->inbound->due = true;
+}
+
+/* Due: a request took too long to arrive, or the connection has been idle. Whether a request line has begun only the
+ * kernel's byte count tells; it then gets one more request_timeout. */
+static void on_connection_timer(struct timer *timer)
+{
+    struct connection *conn = (struct connection *)((char *)timer - offsetof(struct connection, timer));
+    const struct config *config = conn->inbound->worker->settings->config;
+    uint64_t now = conn->inbound->worker->now_ms;
+    if (conn->request != NULL || conn->partial) {
+        close_for_time(conn, true);
+    } else if (bytes_received(conn->fd) > conn->bytes_seen) {
+        conn->partial = true;
+        timer_set(&conn->inbound->worker->timers, timer, now + config->request_timeout_ms);
+    } else if (config->idle_timeout_ms > config->request_timeout_ms) {
+        timer_set(&conn->inbound->worker->timers, timer, now + config->request_timeout_ms);
+        /* idle_timeout itself is libmicrohttpd's inactivity timeout */
+    } else {
+        shutdown(conn->fd, SHUT_RDWR);
+        conn->inbound->due = true;
+    }
+}
+
+static void name_client(struct connection *conn, const struct sockaddr *address)
+{
+    char text[INET6_ADDRSTRLEN] = "?";
+    if (address != NULL && address->sa_family == AF_INET) {
+        const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)address;
+        inet_ntop(AF_INET, &in->sin_addr, text, sizeof text);
+        snprintf(conn->client, sizeof conn->client, "%s:%u", text, ntohs(in->sin_port));
+    } else if (address != NULL && address->sa_family == AF_INET6) {
+        const struct sockaddr_in6 *in = (const struct sockaddr_in6 *)(const void *)address;
+        inet_ntop(AF_INET6, &in->sin6_addr, text, sizeof text);
+        snprintf(conn->client, sizeof conn->client, "[%s]:%u", text, ntohs(in->sin6_port));
+    }
+}
+
+static struct connection *connection_new(struct inbound *inbound, struct MHD_Connection *mhd)
+{
+    struct connection *conn = calloc(1, sizeof *conn);
+    if (conn == NULL || !timers_promise(&inbound->worker->timers)) {
+        free(conn);
+        return NULL;
+    }
+    conn->magic = CONNECTION_MAGIC;
+    conn->inbound = inbound;
+    conn->mhd = mhd;
+    conn->timer.fire = on_connection_timer;
+    conn->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    name_client(conn, MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr);
+    watch_idle(conn);
+    return conn;
+}
+
+static void release_request(struct connection *conn)
+{
+    struct request *request = conn->request;
+    if (request == NULL)
+        return;
+    conn->request = NULL;
+    if (request->response != NULL) {
+        MHD_destroy_response(request->response);
+        request->response = NULL;
+    }
+    request_client_gone(request);
+}
+
+static void connection_free(struct connection *conn)
+{
+    struct worker *worker = conn->inbound->worker;
+    release_request(conn); /* its handler never ran, so there was no completion notice */
+    timer_clear(&worker->timers, &conn->timer);
+    timers_release(&worker->timers);
+    atomic_fetch_sub_explicit(&worker->gateway->connections, 1, memory_order_relaxed);
+    conn->magic = 0;
+    free(conn);
+}
+
+static void on_connection(void *arg, struct MHD_Connection *mhd, void **socket_arg,
+                          enum MHD_ConnectionNotificationCode code)
+{
+    struct inbound *inbound = arg;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        *socket_arg = connection_new(inbound, mhd);
+        if (*socket_arg == NULL)
+            atomic_fetch_sub_explicit(&inbound->worker->gateway->connections, 1, memory_order_relaxed);
+    } else if (*socket_arg != NULL) {
+        connection_free(*socket_arg);
+        *socket_arg = NULL;
+    }
+}
+
+static struct connection *connection_of(struct MHD_Connection *mhd)
+{
+    struct connection *conn = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+    if (conn != NULL && conn->magic != CONNECTION_MAGIC)
+        abort();
+    return conn;
+}
+
+/* ---- the body ---- */
+
+/* Makes room for `need` bytes within limits.buffered. */
+static bool body_room(struct request *request, size_t need)
+{
+    struct gateway *gateway = request->worker->gateway;
+    if (need <= request->body_cap)
+        return true;
+    size_t cap = request->body_cap == 0 ? need : request->body_cap * 2;
+    if (cap < need)
+        cap = need;
+    size_t more = cap - request->body_cap;
+    uint64_t before = atomic_fetch_add_explicit(&gateway->buffered, more, memory_order_relaxed);
+    char *body = before + more > request->settings->config->buffered_max ? NULL : realloc(request->body, cap);
+    if (body == NULL) {
+        atomic_fetch_sub_explicit(&gateway->buffered, more, memory_order_relaxed);
+        return false;
+    }
+    request->body = body;
+    request->body_cap = cap;
+    return true;
+}
+
+static void refuse_after_body(struct request *request, enum reason reason)
+{
+    request->refusal = reason;
+    request->discard = true;
+    request_body_free(request);
+}
+
+static enum MHD_Result close_in_body(struct request *request, enum reason reason)
+{
+    inbound_raw_answer(request->conn->fd, reason, NULL);
+    metrics_request(request->route->metrics, EFFECT_NOT_SENT, reason);
+    request->conn->linger = true;
+    return MHD_NO;
+}
+
+static enum MHD_Result take_body(struct request *request, const char *data, size_t *len)
+{
+    size_t size = *len;
+    *len = 0;
+    uint64_t limit = request->settings->config->body_max;
+    if (request->discard) { /* a refused body is read to its end, but not for ever */
+        request->discarded += size;
+        return request->discarded > limit + EARLY_BODY ? close_in_body(request, REASON_BODY_TOO_LARGE) : MHD_YES;
+    }
+    if (size > limit - request->body_len)
+        return close_in_body(request, REASON_BODY_TOO_LARGE);
+    if (!body_room(request, request->body_len + size)) {
+        refuse_after_body(request, REASON_OVERLOADED);
+        return MHD_YES;
+    }
+    memcpy(request->body + request->body_len, data, size);
+    request->body_len += size;
+    return MHD_YES;
+}
+
+/* ---- the head ---- */
+
+struct field_list {
+    struct header_field *fields;
+    size_t count, cap;
+};
+
+static enum MHD_Result on_field(void *arg, enum MHD_ValueKind kind, const char *name, size_t name_len,
+                                const char *value, size_t value_len)
+{
+    (void)kind;
+    struct field_list *list = arg;
+    if (list->count == list->cap) {
+        list->count++; /* tells that there are too many */
+        return MHD_NO;
+    }
+    while (value_len > 0 && (value[value_len - 1] == ' ' || value[value_len - 1] == '\t'))
+        value_len--; /* libmicrohttpd keeps it (RFC 9112 section 5.1: not part of the value) */
+    list->fields[list->count++] =
+        (struct header_field){name, name_len, value == NULL ? "" : value, value == NULL ? 0 : value_len};
+    return MHD_YES;
+}
+
+static enum reason copy_head(struct request *request, const char *method, const struct screened *screened)
+{
+    request->method = arena_copy(&request->arena, method, strlen(method));
+    request->client = arena_copy(&request->arena, request->conn->client, strlen(request->conn->client));
+    if (request->method == NULL || request->client == NULL)
+        return REASON_OVERLOADED;
+    request->head_method = strcmp(method, "HEAD") == 0;
+    request->has_body_header = screened->has_length || screened->chunked || strcmp(method, "POST") == 0 ||
+                               strcmp(method, "PUT") == 0 || strcmp(method, "PATCH") == 0;
+    return REASON_NONE;
+}
+
+static enum reason judge_size(struct request *request, const struct field_list *list)
+{
+    size_t size = MHD_get_connection_info(request->conn->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE)->header_size;
+    return list->count > FIELDS_MAX || size > request->settings->config->headers_max ? REASON_HEADERS_TOO_LARGE
+                                                                                     : REASON_NONE;
+}
+
+/* Everything the head settles; what goes to the partner is copied here, the client's memory may go at any time. */
+static enum reason look_at_head(struct request *request, const char *method, const char *version,
+                                struct screened *screened)
+{
+    struct header_field fields[FIELDS_MAX];
+    struct field_list list = {fields, 0, FIELDS_MAX};
+    MHD_get_connection_values_n(request->conn->mhd, MHD_HEADER_KIND, on_field, &list);
+    size_t count = list.count > FIELDS_MAX ? FIELDS_MAX : list.count;
+    headers_screen(fields, count, method, version, screened);
+    enum reason reason = copy_head(request, method, screened);
+    if (reason == REASON_NONE && strcmp(version, "HTTP/1.1") != 0 && strcmp(version, "HTTP/1.0") != 0)
+        reason = REASON_VERSION_NOT_SUPPORTED;
+    if (reason == REASON_NONE && !token_chars(method, strlen(method)))
+        screened->problem = "The method is no token.";
+    if (reason == REASON_NONE)
+        reason = judge_size(request, &list);
+    if (reason == REASON_NONE)
+        reason = request_judge_head(request, screened, fields, count);
+    if (reason != REASON_NONE)
+        return reason;
+    switch (
+        forward_build(&request->arena, request->route->config, fields, count, &request->target, &request->forward)) {
+    case FORWARD_OK: return REASON_NONE;
+    case FORWARD_NO_MEMORY: return REASON_OVERLOADED;
+    case FORWARD_MALFORMED: break;
+    }
+    return REASON_MALFORMED_REQUEST;
+}
+
+/* Broken framing and whatever leaves no sound body to read: answered at once, the connection is closed. */
+static bool unreadable(enum reason reason, const struct screened *screened)
+{
+    return screened->problem != NULL || reason == REASON_HEADERS_TOO_LARGE || reason == REASON_METHOD_NOT_IMPLEMENTED ||
+           reason == REASON_VERSION_NOT_SUPPORTED || reason == REASON_EXPECTATION_FAILED;
+}
+
+static enum MHD_Result suspend(struct request *request)
+{
+    request->suspended = true;
+    MHD_suspend_connection(request->conn->mhd);
+    return MHD_YES;
+}
+
+/* Refused without reading the body: by now, or when the record of it is durable. */
+static enum MHD_Result go_early(struct request *request)
+{
+    request->early = true;
+    request->conn->linger = true;
+    request->phase = INBOUND_EARLY;
+    timer_clear(&request->worker->timers, &request->conn->timer);
+    return request->answer_begun ? inbound_queue(request) : suspend(request);
+}
+
+static enum MHD_Result on_head(struct request *request, const char *method, const char *version)
+{
+    struct screened screened = {0};
+    enum reason reason = look_at_head(request, method, version, &screened);
+    bool large = screened.expect_continue || (screened.has_length && screened.length > EARLY_BODY);
+    request->phase = INBOUND_BODY;
+    if (reason == REASON_NONE && screened.has_length && !body_room(request, (size_t)screened.length))
+        reason = REASON_OVERLOADED;
+    if (reason != REASON_NONE && (large || unreadable(reason, &screened))) {
+        request->early = true; /* before the answer is made: it says Connection: close */
+        request->refusal = reason;
+        request_arrived(request);
+        return go_early(request);
+    }
+    if (reason == REASON_NONE && large) {
+        request->early = true;
+        if (request_stale_early(request))
+            return go_early(request);
+        request->early = false;
+    }
+    if (reason != REASON_NONE)
+        refuse_after_body(request, reason);
+    return MHD_YES;
+}
+
+/* ---- the handler ---- */
+
+static enum MHD_Result on_whole(struct request *request)
+{
+    timer_clear(&request->worker->timers, &request->conn->timer);
+    request->phase = INBOUND_WAITING;
+    request->started_ms = request->worker->now_ms;
+    request_arrived(request);
+    return request->answer_begun ? inbound_queue(request) : suspend(request);
+}
+
+static enum MHD_Result on_request(void *arg, struct MHD_Connection *mhd, const char *url, const char *method,
+                                  const char *version, const char *data, size_t *data_len, void **request_arg)
+{
+    (void)arg, (void)url, (void)mhd;
+    struct request *request = *request_arg;
+    if (request == NULL) /* no memory when the line came */
+        return MHD_NO;
+    if (request->magic != REQUEST_MAGIC)
+        abort();
+    switch (request->phase) {
+    case INBOUND_HEAD: return on_head(request, method, version);
+    case INBOUND_BODY: return *data_len > 0 ? take_body(request, data, data_len) : on_whole(request);
+    case INBOUND_EARLY:
+    case INBOUND_WAITING: return request->answer_begun ? inbound_queue(request) : suspend(request);
+    case INBOUND_QUEUED: break;
+    }
+    *data_len = 0;
+    return MHD_YES;
+}
+
+/* The request line, before anything of it is decoded. What this returns is the handler's *request_arg. */
+static void *on_request_line(void *arg, const char *target, struct MHD_Connection *mhd)
+{
+    struct inbound *inbound = arg;
+    struct connection *conn = connection_of(mhd);
+    if (conn == NULL)
+        return NULL;
+    struct request *request = request_new(inbound->worker, conn);
+    if (request == NULL)
+        return NULL;
+    request->raw_target_len = strlen(target);
+    request->raw_target = arena_copy(&request->arena, target, request->raw_target_len);
+    if (request->raw_target == NULL)
+        request->raw_target_len = 0;
+    conn->request = request;
+    timer_set(&inbound->worker->timers, &conn->timer,
+              inbound->worker->now_ms + request->settings->config->request_timeout_ms);
+    return request;
+}
+
+/* Answered, or the client left. A connection that lingers is kept open by a copy of its descriptor. */
+static void on_completed(void *arg, struct MHD_Connection *mhd, void **request_arg,
+                         enum MHD_RequestTerminationCode code)
+{
+    struct inbound *inbound = arg;
+    struct connection *conn = connection_of(mhd);
+    (void)code;
+    *request_arg = NULL;
+    if (conn == NULL)
+        return;
+    release_request(conn);
+    if (conn->linger) {
+        conn->linger = false;
+        int fd = dup(conn->fd);
+        if (fd >= 0) {
+            shutdown(fd, SHUT_WR);
+            linger_start(inbound, fd);
+        }
+        return;
+    }
+    watch_idle(conn);
+}
+
+/* ---- accepting ---- */
+
+/* The socket's work is over; what the client has sent is read before the close, else it sees a reset. */
+static void turn_away(struct inbound *inbound, int fd)
+{
+    inbound_raw_answer(fd, REASON_OVERLOADED, "All connections are in use (limits.connections).");
+    metrics_request(inbound->worker->no_route, EFFECT_NOT_SENT, REASON_OVERLOADED);
+    linger_start(inbound, fd);
+}
+
+static void pause_accepting(struct inbound *inbound)
+{
+    worker_unwatch(inbound->worker, inbound->listen_fd);
+    inbound->listening = false;
+    timer_set(&inbound->worker->timers, &inbound->accept_pause, inbound->worker->now_ms + ACCEPT_PAUSE_MS);
+}
+
+static void on_accept_again(struct timer *timer)
+{
+    struct inbound *inbound = (struct inbound *)((char *)timer - offsetof(struct inbound, accept_pause));
+    inbound->listening = worker_watch(inbound->worker, inbound->listen_fd, EPOLLIN, &inbound->listen_io);
+    if (!inbound->listening)
+        timer_set(&inbound->worker->timers, timer, inbound->worker->now_ms + ACCEPT_PAUSE_MS);
+}
+
+static void serve(struct inbound *inbound, int fd, const struct sockaddr *address, socklen_t len)
+{
+    struct gateway *gateway = inbound->worker->gateway;
+    unsigned before = atomic_fetch_add_explicit(&gateway->connections, 1, memory_order_relaxed);
+    if (before >= inbound->worker->settings->config->connections) {
+        atomic_fetch_sub_explicit(&gateway->connections, 1, memory_order_relaxed);
+        turn_away(inbound, fd);
+        return;
+    }
+    int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    inbound->due = true;
+    if (MHD_add_connection(inbound->daemon, fd, address, len) != MHD_YES) /* has closed it; no notice came */
+        atomic_fetch_sub_explicit(&gateway->connections, 1, memory_order_relaxed);
+}
+
+static void on_listen_ready(struct io *io, uint32_t events)
+{
+    struct inbound *inbound = (struct inbound *)((char *)io - offsetof(struct inbound, listen_io));
+    (void)events;
+    for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
+        struct sockaddr_storage address;
+        socklen_t len = sizeof address;
+        int fd = accept4(inbound->listen_fd, (struct sockaddr *)&address, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0) {
+            serve(inbound, fd, (struct sockaddr *)&address, len);
+        } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+            log_message(LOG_WARN, "accept", "cannot accept: %s", strerror(errno));
+            pause_accepting(inbound);
+            return;
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            return;
+        } /* else the client was gone before we came: next */
+    }
+}
+
+/* ---- the daemon ---- */
+
+static void on_daemon_ready(struct io *io, uint32_t events)
+{
+    struct inbound *inbound = (struct inbound *)((char *)io - offsetof(struct inbound, daemon_io));
+    (void)events;
+    inbound->due = true;
+}
+
+static void on_daemon_log(void *arg, const char *format, va_list args)
+{
+    (void)arg;
+    char text[256];
+    vsnprintf(text, sizeof text, format, args);
+    log_message(LOG_DEBUG, "libmicrohttpd", "%s", text);
+}
+
+static struct MHD_Daemon *start_daemon(struct inbound *inbound)
+{
+    const struct config *config = inbound->worker->settings->config;
+    unsigned timeout = (unsigned)((config->idle_timeout_ms + 999) / 1000);
+    size_t memory = (size_t)config->headers_max + RESPONSE_ROOM;
+    return MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0,
+                            NULL, NULL, on_request, inbound, MHD_OPTION_EXTERNAL_LOGGER, on_daemon_log, NULL,
+                            MHD_OPTION_URI_LOG_CALLBACK, on_request_line, inbound, MHD_OPTION_NOTIFY_COMPLETED,
+                            on_completed, inbound, MHD_OPTION_NOTIFY_CONNECTION, on_connection, inbound,
+                            MHD_OPTION_CONNECTION_LIMIT, 1000000u, MHD_OPTION_CONNECTION_TIMEOUT, timeout,
+                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, memory,
+#if MHD_VERSION >= 0x01000000
+                            MHD_OPTION_CLIENT_DISCIPLINE_LVL, 2,
+#else
+                            MHD_OPTION_STRICT_FOR_CLIENT, 1,
+#endif
+                            MHD_OPTION_END);
+}
+
+struct inbound *inbound_new(struct worker *worker, int fd)
+{
+    struct inbound *inbound = calloc(1, sizeof *inbound);
+    if (inbound == NULL)
+        return NULL;
+    inbound->worker = worker;
+    inbound->listen_fd = fd;
+    inbound->listen_io.ready = on_listen_ready;
+    inbound->daemon_io.ready = on_daemon_ready;
+    inbound->accept_pause.fire = on_accept_again;
+    if (!timers_promise(&worker->timers)) {
+        free(inbound);
+        return NULL;
+    }
+    inbound->daemon = start_daemon(inbound);
+    if (inbound->daemon != NULL) {
+        int epoll_fd = MHD_get_daemon_info(inbound->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+        inbound->listening = worker_watch(worker, epoll_fd, EPOLLIN, &inbound->daemon_io) &&
+                             worker_watch(worker, fd, EPOLLIN, &inbound->listen_io);
+    }
+    if (!inbound->listening)
+        inbound_free(&inbound);
+    return inbound;
+}
+
+static void resume_all(struct inbound *inbound)
+{
+    for (struct request *request = inbound->worker->live; request != NULL; request = request->next)
+        if (request->suspended && request->conn != NULL) {
+            request->suspended = false;
+            MHD_resume_connection(request->conn->mhd);
+        }
+}
+
+void inbound_free(struct inbound **inbound)
+{
+    struct inbound *gone = *inbound;
+    *inbound = NULL;
+    if (gone == NULL)
+        return;
+    if (gone->daemon != NULL) {
+        resume_all(gone); /* MHD_stop_daemon() aborts the process over a suspended connection */
+        MHD_stop_daemon(gone->daemon);
+    }
+    linger_free_all(gone);
+    timer_clear(&gone->worker->timers, &gone->accept_pause);
+    timers_release(&gone->worker->timers);
+    free(gone);
+}
+
+bool inbound_run(struct inbound *inbound)
+{
+    if (!inbound->due)
+        return false;
+    inbound->due = false;
+    MHD_run(inbound->daemon);
+    return true;
+}
+
+int inbound_wait_ms(struct inbound *inbound)
+{
+    MHD_UNSIGNED_LONG_LONG wait;
+    if (MHD_get_timeout(inbound->daemon, &wait) != MHD_YES)
+        return -1;
+    if (wait == 0)
+        inbound->due = true;
+    return wait > 60000 ? 60000 : (int)wait;
+}

@@ -1,0 +1,214 @@
+/*
+ * gateway/inbound_answer.c - makes responses: the gateway's own problem bodies, and a partner's answer as it comes.
+ *
+ * A partner's answer that has ended by the time its head is told goes out from memory in one piece; any other is
+ * streamed: libmicrohttpd asks for more, and when there is none the connection is suspended until upstream has some.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "config/config.h"
+#include "gateway/headers.h"
+#include "gateway/inbound.h"
+#include "gateway/inbound_int.h"
+#include "gateway/jsonout.h"
+#include "gateway/log.h"
+#include "gateway/problem.h"
+#include "gateway/request.h"
+#include "gateway/token.h"
+#include "gateway/upstream.h"
+
+enum { READ_PIECE = 16 * 1024 }; /* largest piece libmicrohttpd asks for */
+
+static void resume(struct request *request)
+{
+    if (!request->suspended)
+        return;
+    request->suspended = false;
+    request->conn->inbound->due = true;
+    MHD_resume_connection(request->conn->mhd);
+}
+
+/* libmicrohttpd refuses what it can't send (CR, LF, an empty value): such a field is left out, never a crash. */
+static void add_header(struct MHD_Response *response, const char *name, const char *value)
+{
+    if (MHD_add_response_header(response, name, value) != MHD_YES)
+        log_message(LOG_DEBUG, "header-left-out", "%s", name);
+}
+
+static void add_effect(struct MHD_Response *response, const struct request *request)
+{
+    add_header(response, "Fencegate-Effect", effect_name(request->effect));
+    if (request->effect_id != 0) {
+        char id[TOKEN_DIGITS_MAX + 1];
+        token_format(request->effect_id, id);
+        add_header(response, "Fencegate-Effect-Id", id);
+    }
+}
+
+/* ---- the gateway's own answers ---- */
+
+static struct problem problem_of(const struct request *request)
+{
+    struct problem problem = {
+        .reason = request->reason,
+        .status = request->status,
+        .effect = request->effect,
+        .detail = request->detail[0] == '\0' ? NULL : request->detail,
+        .key = request->key,
+        .token = request->token,
+        .highest = request->highest,
+        .audit_id = request->audit_id,
+    };
+    if (request->key.data != NULL)
+        problem.ns = request->ns;
+    return problem;
+}
+
+static void add_problem_headers(struct MHD_Response *response, const struct request *request,
+                                const struct problem *problem)
+{
+    add_header(response, "Content-Type", PROBLEM_CONTENT_TYPE);
+    unsigned retry_after = request->retry_after != 0 ? request->retry_after : reason_table[problem->reason].retry_after;
+    if (retry_after != 0) {
+        char text[16];
+        snprintf(text, sizeof text, "%u", retry_after);
+        add_header(response, "Retry-After", text);
+    }
+    if (problem_no_retry(problem)) {
+        add_header(response, "Stripe-Should-Retry", "false");
+        add_header(response, "X-Should-Retry", "false");
+    }
+    if (request->early)
+        add_header(response, "Connection", "close");
+}
+
+void inbound_answer(struct request *request)
+{
+    if (request->conn == NULL || request->answer_begun)
+        return;
+    struct problem problem = problem_of(request);
+    struct jsonout body = {0};
+    problem_write(&body, &problem);
+    jsonout_raw(&body, "\n", 1);
+    if (!body.failed)
+        request->response = MHD_create_response_from_buffer(body.len, body.text, MHD_RESPMEM_MUST_FREE);
+    if (request->response == NULL)
+        jsonout_free(&body); /* inbound_queue() closes the connection: no memory for an answer */
+    else {
+        add_problem_headers(request->response, request, &problem);
+        add_effect(request->response, request);
+    }
+    request->answer_begun = true;
+    resume(request);
+}
+
+void inbound_raw_answer(int fd, enum reason reason, const char *detail)
+{
+    struct problem problem = {.reason = reason, .effect = EFFECT_NOT_SENT, .detail = detail};
+    struct jsonout body = {0};
+    char head[512];
+    problem_write(&body, &problem);
+    jsonout_raw(&body, "\n", 1);
+    if (!body.failed) {
+        const char *no_retry =
+            problem_no_retry(&problem) ? "Stripe-Should-Retry: false\r\nX-Should-Retry: false\r\n" : "";
+        const char *retry = reason_table[reason].retry_after != 0 ? "Retry-After: 1\r\n" : "";
+        int len = snprintf(head, sizeof head,
+                           "HTTP/1.1 %u %s\r\nContent-Type: " PROBLEM_CONTENT_TYPE "\r\nContent-Length: %zu\r\n"
+                           "Fencegate-Effect: not-sent\r\n%s%sConnection: close\r\n\r\n",
+                           problem_status(&problem), reason_table[reason].title, body.len, no_retry, retry);
+        struct iovec parts[2] = {{head, (size_t)len}, {body.text, body.len}};
+        struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+        ssize_t sent = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        (void)sent; /* a fresh socket buffer takes it; else there is nobody to read it */
+    }
+    jsonout_free(&body);
+    shutdown(fd, SHUT_WR);
+}
+
+/* ---- a partner's answer ---- */
+
+static ssize_t on_more_body(void *arg, uint64_t offset, char *out, size_t cap)
+{
+    (void)offset;
+    struct request *request = arg;
+    struct reply *reply = &request->reply;
+    size_t got = reply_body_take(reply, out, cap);
+    if (got > 0) {
+        if (reply->paused && reply_body_waiting(reply) < REPLY_BODY_MAX / 2)
+            upstream_resume(request);
+        return (ssize_t)got;
+    }
+    if (reply->paused)
+        upstream_resume(request); /* may add to the buffer at once */
+    if (reply_body_waiting(reply) > 0)
+        return (ssize_t)reply_body_take(reply, out, cap);
+    if (reply->ended)
+        return reply->cut_short ? MHD_CONTENT_READER_END_WITH_ERROR : MHD_CONTENT_READER_END_OF_STREAM;
+    request->suspended = true;
+    MHD_suspend_connection(request->conn->mhd);
+    return 0;
+}
+
+static void add_partner_headers(struct MHD_Response *response, const struct reply *reply)
+{
+    struct hop_names hops = {.count = 0};
+    struct header_field field;
+    size_t at = 0;
+    while (reply_next_field(reply, &at, &field))
+        if (header_is(&field, "Connection"))
+            hop_names_add(&hops, field.value, field.value_len);
+    at = 0;
+    while (reply_next_field(reply, &at, &field))
+        if (headers_pass_response(&field, &hops))
+            add_header(response, field.name, field.value);
+}
+
+static bool bodiless(const struct request *request)
+{
+    return request->head_method || request->reply.status == 304 || request->reply.status == 204;
+}
+
+static struct MHD_Response *make_partner_response(struct request *request)
+{
+    struct reply *reply = &request->reply;
+    if (reply->ended && !reply->cut_short && !bodiless(request))
+        return MHD_create_response_from_buffer(reply_body_waiting(reply), reply->body + reply->body_at,
+                                               MHD_RESPMEM_PERSISTENT); /* the request outlives it */
+    uint64_t length = reply->has_length ? reply->length : MHD_SIZE_UNKNOWN;
+    return MHD_create_response_from_callback(length, READ_PIECE, on_more_body, request, NULL);
+}
+
+void inbound_reply_ready(struct request *request)
+{
+    if (request->conn == NULL)
+        return;
+    if (request->answer_begun) {
+        resume(request);
+        return;
+    }
+    request->effect = request->fenced ? EFFECT_SENT : EFFECT_UNFENCED;
+    request->status = request->reply.status;
+    request->response = make_partner_response(request);
+    if (request->response != NULL) {
+        add_partner_headers(request->response, &request->reply);
+        add_effect(request->response, request);
+    }
+    request->answer_begun = true;
+    resume(request);
+}
+
+enum MHD_Result inbound_queue(struct request *request)
+{
+    struct MHD_Response *response = request->response;
+    request->response = NULL;
+    request->phase = INBOUND_QUEUED;
+    if (response == NULL)
+        return MHD_NO;
+    enum MHD_Result result = MHD_queue_response(request->conn->mhd, request->status, response);
+    MHD_destroy_response(response);
+    return result;
+}

@@ -1,0 +1,156 @@
+/*
+ * gateway/reply.c - collect a partner's answer.
+ *
+ * libcurl hands over the lines of every head it reads (1xx ones and trailers too) and is lax about lengths that
+ * contradict each other. RFC 9112 section 6.3 wants a proxy to give up on such an answer: where its body ends, and so
+ * what the partner said, is anybody's guess.
+ */
+#include "gateway/reply.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool give_up(struct reply *reply, const char *complaint)
+{
+    reply->nonsense = true;
+    reply->complaint = complaint;
+    return false;
+}
+
+static bool grow(char **data, size_t *cap, size_t need)
+{
+    if (need <= *cap)
+        return true;
+    size_t size = *cap < 512 ? 512 : *cap * 2;
+    if (size < need)
+        size = need;
+    char *bigger = realloc(*data, size);
+    if (bigger == NULL)
+        return false;
+    *data = bigger;
+    *cap = size;
+    return true;
+}
+
+/* "HTTP/1.1 200 OK": three digits after the version. libcurl has judged the rest. */
+static bool status_line(struct reply *reply, const char *line, size_t len)
+{
+    const char *blank = memchr(line, ' ', len);
+    size_t at = blank == NULL ? len : (size_t)(blank - line) + 1;
+    unsigned status = 0;
+    size_t digits = 0;
+    for (; at < len && line[at] >= '0' && line[at] <= '9' && digits < 4; at++, digits++)
+        status = status * 10 + (unsigned)(line[at] - '0');
+    if (digits != 3 || status < 100 || (at < len && line[at] != ' '))
+        return give_up(reply, "the partner's status line is malformed");
+    reply->status = status;
+    reply->head_len = 0;
+    reply->has_length = false;
+    return true;
+}
+
+static bool content_length(struct reply *reply, const struct header_field *field)
+{
+    uint64_t length = 0;
+    if (field->value_len == 0 || field->value_len > 18)
+        return give_up(reply, "the partner's Content-Length is malformed");
+    for (size_t i = 0; i < field->value_len; i++) {
+        if (field->value[i] < '0' || field->value[i] > '9')
+            return give_up(reply, "the partner's Content-Length is malformed");
+        length = length * 10 + (uint64_t)(field->value[i] - '0');
+    }
+    if (reply->has_length && reply->length != length)
+        return give_up(reply, "the partner sent two different Content-Length fields");
+    reply->has_length = true;
+    reply->length = length;
+    return true;
+}
+
+static bool add_field(struct reply *reply, const struct header_field *field)
+{
+    size_t need = reply->head_len + field->name_len + field->value_len + 2;
+    if (need > REPLY_HEAD_MAX)
+        return give_up(reply, "the partner's header is larger than 16 KiB");
+    if (!grow(&reply->head, &reply->head_cap, need))
+        return give_up(reply, "out of memory");
+    char *at = reply->head + reply->head_len;
+    memcpy(at, field->name, field->name_len);
+    at[field->name_len] = '\0';
+    at += field->name_len + 1;
+    memcpy(at, field->value, field->value_len);
+    at[field->value_len] = '\0';
+    reply->head_len = need;
+    return true;
+}
+
+bool reply_head_line(struct reply *reply, const char *line, size_t len)
+{
+    if (reply->head_done) /* trailers: not relayed */
+        return true;
+    while (len > 0 && (line[len - 1] == '\r' || line[len - 1] == '\n'))
+        len--;
+    if (len == 0) {
+        reply->head_done = reply->status >= 200;
+        return true;
+    }
+    if (len > 5 && memcmp(line, "HTTP/", 5) == 0 && memchr(line, ':', 9 < len ? 9 : len) == NULL)
+        return status_line(reply, line, len);
+    struct header_field field;
+    if (!header_line_split(line, len, &field) || memchr(field.value, '\0', field.value_len) != NULL)
+        return give_up(reply, "the partner sent a malformed header line");
+    if (header_is(&field, "Content-Length") && !content_length(reply, &field))
+        return false;
+    return add_field(reply, &field);
+}
+
+bool reply_body_add(struct reply *reply, const char *data, size_t len)
+{
+    if (reply->body_at == reply->body_end)
+        reply->body_at = reply->body_end = 0;
+    if (reply->body_end + len > reply->body_cap && reply->body_at > 0) {
+        memmove(reply->body, reply->body + reply->body_at, reply->body_end - reply->body_at);
+        reply->body_end -= reply->body_at;
+        reply->body_at = 0;
+    }
+    if (!grow(&reply->body, &reply->body_cap, reply->body_end + len))
+        return false;
+    memcpy(reply->body + reply->body_end, data, len);
+    reply->body_end += len;
+    return true;
+}
+
+size_t reply_body_waiting(const struct reply *reply)
+{
+    return reply->body_end - reply->body_at;
+}
+
+size_t reply_body_take(struct reply *reply, char *out, size_t cap)
+{
+    size_t len = reply_body_waiting(reply);
+    if (len > cap)
+        len = cap;
+    if (len > 0)
+        memcpy(out, reply->body + reply->body_at, len);
+    reply->body_at += len;
+    return len;
+}
+
+bool reply_next_field(const struct reply *reply, size_t *at, struct header_field *out)
+{
+    if (*at >= reply->head_len)
+        return false;
+    out->name = reply->head + *at;
+    out->name_len = strlen(out->name);
+    out->value = out->name + out->name_len + 1;
+    out->value_len = strlen(out->value);
+    *at += out->name_len + out->value_len + 2;
+    return true;
+}
+
+void reply_free(struct reply *reply)
+{
+    free(reply->head);
+    free(reply->body);
+    reply->head = reply->body = NULL;
+    reply->head_len = reply->head_cap = reply->body_at = reply->body_end = reply->body_cap = 0;
+}

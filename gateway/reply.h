@@ -1,0 +1,49 @@
+/*
+ * gateway/reply.h - a partner's answer on its way to the client: its head, and the part of its body not yet taken.
+ *
+ * Filled by upstream, emptied by inbound, both on the worker's thread. The body buffer is bounded: upstream pauses the
+ * partner at REPLY_BODY_MAX and goes on when inbound has taken some.
+ */
+#ifndef FENCEGATE_REPLY_H
+#define FENCEGATE_REPLY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gateway/headers.h"
+
+enum {
+    REPLY_BODY_MAX = 64 * 1024,
+    REPLY_HEAD_MAX = 16 * 1024, /* what fits beside a request head in a connection's memory */
+};
+
+struct reply {
+    unsigned status;
+    char *head; /* "name\0value\0" after each other */
+    size_t head_len, head_cap;
+    bool head_done; /* a final (not 1xx) head is whole */
+    bool nonsense;  /* the head can't be trusted or relayed; `complaint` says why */
+    const char *complaint;
+    bool has_length;
+    uint64_t length; /* the partner's Content-Length */
+    char *body;
+    size_t body_at, body_end, body_cap; /* body[body_at..body_end) is not yet taken */
+    uint64_t received;                  /* body bytes from the partner */
+    bool ended;                         /* nothing more will come */
+    bool cut_short;                     /* with ended: the body is not whole */
+    bool paused;                        /* the partner waits until inbound has taken something */
+};
+
+/* One header line (with or without line end), a status line or the blank line, as libcurl hands them over. False: no
+ * memory or nonsense: stop the call. */
+bool reply_head_line(struct reply *reply, const char *line, size_t len) __attribute__((warn_unused_result));
+/* Adds body bytes. False: no memory. */
+bool reply_body_add(struct reply *reply, const char *data, size_t len) __attribute__((warn_unused_result));
+size_t reply_body_waiting(const struct reply *reply);
+size_t reply_body_take(struct reply *reply, char *out, size_t cap);
+/* Walks the head: false at the end. *at starts at 0. */
+bool reply_next_field(const struct reply *reply, size_t *at, struct header_field *out);
+void reply_free(struct reply *reply);
+
+#endif

@@ -1,0 +1,139 @@
+/* gateway/report.c - fills audit records and writes the access line from a request's fields. */
+#include "gateway/report.h"
+
+#include <string.h>
+
+#include "config/config.h"
+#include "gateway/log.h"
+#include "gateway/metrics.h"
+#include "gateway/request.h"
+#include "gateway/settings.h"
+#include "gateway/worker.h"
+
+static struct slice of(const char *text)
+{
+    return text == NULL ? (struct slice){NULL, 0} : (struct slice){text, strlen(text)};
+}
+
+unsigned report_status(const struct request *request)
+{
+    const struct config_route *route = request->route == NULL ? NULL : request->route->config;
+    switch (request->reason) {
+    case REASON_NONE: return request->reply.status;
+    case REASON_STALE_TOKEN:
+    case REASON_SUPERSEDED:
+    case REASON_TOKEN_USED:
+        if (route != NULL)
+            return route->stale_status;
+        break;
+    case REASON_MISSING_TOKEN:
+    case REASON_MISSING_KEY:
+        if (route != NULL)
+            return route->missing_status;
+        break;
+    default: break;
+    }
+    return reason_table[request->reason].status;
+}
+
+enum reason report_verdict_reason(enum store_verdict verdict)
+{
+    switch (verdict) {
+    case VERDICT_STALE: return REASON_STALE_TOKEN;
+    case VERDICT_USED: return REASON_TOKEN_USED;
+    case VERDICT_IMPLAUSIBLE: return REASON_IMPLAUSIBLE_TOKEN;
+    case VERDICT_ACCEPTED: break;
+    }
+    return REASON_NONE;
+}
+
+static struct audit_record subject(const struct request *request)
+{
+    return (struct audit_record){
+        .effect_id = request->effect_id,
+        .route = of(request->route->config->name),
+        .ns = request->ns,
+        .key = request->key,
+        .token = request->token,
+        .highest = request->highest,
+        .method = of(request->method),
+        .path = {request->target.path, request->target.path_len},
+        .client = of(request->client),
+    };
+}
+
+void report_fill(struct request *request, enum audit_kind kind)
+{
+    struct audit_record *record = &request->op.record;
+    enum reason reason = request->would_drop ? request->would_reason : request->reason;
+    *record = subject(request);
+    record->kind = kind;
+    record->would_drop = request->would_drop;
+    record->reason = reason == REASON_NONE ? (struct slice){NULL, 0} : of(reason_table[reason].slug);
+    record->status = request->status;
+    record->upstream_status = request->upstream_status;
+    record->note = of(request->note);
+    if (request->would_drop && request->note == NULL && request->reason != REASON_NONE)
+        record->note = of(reason_table[request->reason].slug);
+    if (kind == AUDIT_SENT || kind == AUDIT_NOT_SENT || kind == AUDIT_UNKNOWN) {
+        record->has_bytes = true;
+        record->request_bytes = request->request_bytes;
+        record->response_bytes = request->response_bytes;
+        record->duration_ms = request->worker->now_ms - request->started_ms;
+    }
+}
+
+void report_fill_intent(struct request *request)
+{
+    struct store_op *op = &request->op;
+    const struct config_route *route = request->route->config;
+    op->record = subject(request);
+    op->record.highest = 0;
+    op->record.would_drop = request->would_drop;
+    if (request->would_drop)
+        op->record.reason = of(reason_table[request->would_reason].slug);
+    static const enum store_verdict refusals[] = {VERDICT_STALE, VERDICT_USED, VERDICT_IMPLAUSIBLE};
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        enum reason reason = report_verdict_reason(refusals[i]);
+        op->admit.refusal[refusals[i]].reason = of(reason_table[reason].slug);
+        op->admit.refusal[refusals[i]].status =
+            reason == REASON_IMPLAUSIBLE_TOKEN ? reason_table[reason].status : route->stale_status;
+    }
+}
+
+static void access_line(const struct request *request)
+{
+    struct log_line line;
+    enum log_level level = request->effect == EFFECT_UNKNOWN ? LOG_WARN : LOG_INFO;
+    if (!log_begin(&line, level, "request"))
+        return;
+    log_cstring(&line, "client", request->client);
+    log_cstring(&line, "route", request->route == NULL ? NULL : request->route->config->name);
+    log_cstring(&line, "method", request->method);
+    log_string(&line, "path", request->target.path, request->target.path_len);
+    log_string(&line, "namespace", request->key.data == NULL ? NULL : request->ns.data, request->ns.len);
+    log_string(&line, "key", request->key.data, request->key.len);
+    log_id(&line, "token", request->token);
+    log_id(&line, "highest", request->highest);
+    log_number(&line, "status", request->status);
+    log_cstring(&line, "effect", effect_name(request->effect));
+    log_cstring(&line, "reason", request->reason == REASON_NONE ? NULL : reason_table[request->reason].slug);
+    log_id(&line, "effect_id", request->effect_id);
+    log_id(&line, "audit_id", request->audit_id);
+    if (request->would_drop)
+        log_cstring(&line, "would_drop", reason_table[request->would_reason].slug);
+    log_cstring(&line, "note", request->note);
+    log_cstring(&line, "detail", request->detail[0] == '\0' ? NULL : request->detail);
+    log_number(&line, "request_bytes", request->request_bytes);
+    log_number(&line, "response_bytes", request->response_bytes);
+    log_number(&line, "duration_ms", request->worker->now_ms - request->started_ms);
+    log_end(&line);
+}
+
+void report_ended(const struct request *request)
+{
+    metrics_request(request->route == NULL ? request->worker->no_route : request->route->metrics, request->effect,
+                    request->reason);
+    if (request->settings->config->log_access)
+        access_line(request);
+}

@@ -1,0 +1,146 @@
+/*
+ * gateway/request.h - one request from its first line to its settled record: the struct and the steps.
+ *
+ * A request belongs to one worker and is touched by no other thread, but for two embedded parts: `op` is the store's
+ * while submitted, and the lower half of `ticket` is the gate's. Both come back through the worker's inbox.
+ *
+ * Inbound (libmicrohttpd) and upstream (libcurl) call in here when something happened; the steps in request.c call out
+ * to them. The client may leave at any time: then `conn` is NULL and everything else goes on as if it were there.
+ */
+#ifndef FENCEGATE_REQUEST_H
+#define FENCEGATE_REQUEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gateway/arena.h"
+#include "gateway/forward.h"
+#include "gateway/gate.h"
+#include "gateway/headers.h"
+#include "gateway/inbox.h"
+#include "gateway/reason.h"
+#include "gateway/reply.h"
+#include "gateway/route.h"
+#include "gateway/timers.h"
+#include "store/store.h"
+
+struct worker;
+struct settings;
+struct route_state;
+struct config_route;
+struct connection;
+struct call;
+struct MHD_Response;
+
+enum request_state {
+    REQUEST_RECEIVING,  /* head or body still coming */
+    REQUEST_RECORDING,  /* refused: the record of it is on its way to disk, then the answer */
+    REQUEST_ADMITTING,  /* the writer decides, raises, writes the intent */
+    REQUEST_WAITING,    /* an older call of the key is in flight */
+    REQUEST_CONNECTING, /* with the upstream part; no byte has left */
+    REQUEST_SENT,       /* the last look is behind us: bytes may have reached the partner */
+    REQUEST_SETTLING,   /* the outcome is on its way to disk */
+    REQUEST_DONE,       /* nothing left to decide; memory goes when client and inbox let go */
+};
+
+struct request {
+    uint32_t magic;
+    enum request_state state;
+    struct worker *worker;
+    struct settings *settings;   /* reference; NULL only before the first look */
+    struct route_state *route;   /* NULL: no route */
+    struct request *next, *prev; /* the worker's list of live requests */
+    struct arena arena;
+
+    /* what was asked; text in the arena */
+    char *raw_target;
+    size_t raw_target_len;
+    struct target target;
+    const char *method;
+    struct forward forward;
+    const char *client; /* "address:port" */
+    bool http10, head_method, has_body_header;
+    char *body; /* malloc'ed; body_cap bytes are counted against limits.buffered */
+    size_t body_len, body_cap;
+    uint64_t started_ms; /* monotonic, request line seen */
+
+    /* the fence */
+    bool fenced;  /* false: mode off or an unfenced method */
+    bool observe; /* mode observe */
+    bool would_drop;
+    enum reason would_reason;
+    uint64_t token;
+    struct slice ns, key; /* key in the arena */
+    uint64_t highest;
+    struct gate_ticket ticket;
+    bool joined;         /* in the gate */
+    bool notice_pending; /* left the gate with a notice on its way: memory stays until it came */
+    struct store_op op;
+    struct inbox_item op_item; /* op's way home */
+    bool op_busy;
+    struct timer timer; /* drain timeout; later the next try to record */
+    bool counted;       /* in the in-flight limits */
+    bool probing;       /* the breaker awaits a result */
+
+    /* the call */
+    struct call *call; /* upstream's; NULL: none under way */
+    unsigned attempts;
+    bool last_look_failed;
+    struct reply reply;
+
+    /* how it ended */
+    enum reason reason; /* REASON_NONE: the partner's answer */
+    enum effect effect;
+    unsigned status;
+    unsigned upstream_status;
+    uint64_t effect_id, audit_id, request_bytes, response_bytes; /* bytes: of the bodies */
+    char detail[200];
+    const char *note;     /* static */
+    unsigned retry_after; /* 0: the reason's own */
+    bool settled;         /* outcome fixed: reason and effect will not change */
+    bool record_due;      /* an audit record of the outcome must be written */
+    bool recorded;
+
+    /* the client's side: inbound's */
+    struct connection *conn; /* NULL: the client has left */
+    struct MHD_Response *response;
+    enum { INBOUND_HEAD, INBOUND_EARLY, INBOUND_BODY, INBOUND_WAITING, INBOUND_QUEUED } phase;
+    enum reason refusal; /* settled by the head, to be given once the body is read */
+    bool suspended;      /* the connection is suspended in libmicrohttpd */
+    bool early;          /* refused before the body was read: the connection lingers, then closes */
+    bool answer_begun;   /* a response is made */
+    bool discard;        /* the body is read but not kept */
+    uint64_t discarded;  /* bytes of it */
+};
+
+#define REQUEST_MAGIC 0x46474154u
+
+struct request *request_new(struct worker *worker, struct connection *conn); /* NULL: no memory */
+
+/* -- called by inbound -- */
+/* The head is judged: the refusal that it settles, or REASON_NONE. Order of SPEC section 3. */
+enum reason request_judge_head(struct request *request, struct screened *screened, const struct header_field *fields,
+                               size_t count); /* admission.c */
+/* The body is whole, or the refusal needs none (early): decide, send, record. The answer comes by inbound_answer(). */
+void request_arrived(struct request *request);
+/* Early look at the fence (a large body is announced): true when a refusal was found and is being recorded. */
+bool request_stale_early(struct request *request);
+/* The client's side is gone (answered or left): the request must not touch it any more. */
+void request_client_gone(struct request *request);
+
+/* -- called by upstream -- */
+/* The last look, right before the first byte: false stops the call. Counts as sent from here. */
+bool request_last_look(struct request *request);
+/* The call has ended. `sent`: bytes may have left. `complete_head`: a final answer's head was read. */
+enum call_end { CALL_OK, CALL_CUT_SHORT, CALL_TIMEOUT, CALL_UNREACHABLE, CALL_FAILED };
+void request_call_ended(struct request *request, enum call_end end, const char *detail);
+
+void request_body_free(struct request *request); /* and its share of limits.buffered */
+
+/* -- called by worker -- */
+void request_shutdown(struct request *request); /* shutdown has begun: those that wait are refused */
+void request_cut(struct request *request);      /* end of the grace time */
+void request_abandon(struct request *request);  /* frees it, whatever its state; its call was cancelled before */
+
+#endif

@@ -1,0 +1,380 @@
+/*
+ * gateway/server.c - start: configuration, store, gate, workers, admin, "ready" line. End: readiness goes first,
+ * waiting calls are refused, running effects may end within shutdown_grace, then what still runs is cut; workers, store
+ * and the rest are taken down in the reverse order.
+ *
+ * Leaves to others: everything a request is about.
+ */
+#include "gateway/server.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "config/config.h"
+#include "gateway/admin.h"
+#include "gateway/gate.h"
+#include "gateway/inbound.h"
+#include "gateway/log.h"
+#include "gateway/metrics.h"
+#include "gateway/settings.h"
+#include "gateway/upstream.h"
+#include "gateway/version.h"
+#include "gateway/worker.h"
+#include "store/store.h"
+
+enum {
+    EXIT_CONFIG = 2,
+    EXIT_STORE = 3,
+    EXIT_CUT = 4,
+    POLL_MS = 20,      /* how often a shutdown looks whether the workers are idle */
+    FLUSH_MS = 2000,   /* after a cut: for the last records and answers */
+    ANSWERS_MS = 1000, /* after the last outcome: for clients to take their answers */
+};
+
+struct server {
+    const char *file;
+    struct settings *settings;
+    struct gateway gateway;
+    struct worker **workers;
+    unsigned worker_count;
+    struct admin *admin;
+    int signal_fd;
+};
+
+static int complain(int status, const char *text)
+{
+    fprintf(stderr, "fencegate: %s\n", text);
+    return status;
+}
+
+/* ---- what the store and the admin listener ask ---- */
+
+static void on_raised(void *arg, struct slice ns, struct slice key, uint64_t token) /* writer thread */
+{
+    gate_raised(arg, ns, key, token);
+}
+
+static void on_store_notice(void *arg, const char *text)
+{
+    (void)arg;
+    log_message(LOG_WARN, "store", "%s", text);
+}
+
+static bool is_shutting_down(void *arg)
+{
+    const struct server *server = arg;
+    return atomic_load(&server->gateway.shutting_down);
+}
+
+static void read_gauges(void *arg, struct metrics_gauges *out)
+{
+    struct server *server = arg;
+    out->connections = atomic_load(&server->gateway.connections);
+    out->buffered_bytes = atomic_load(&server->gateway.buffered);
+    out->requests_live = 0;
+    for (unsigned i = 0; i < server->worker_count; i++)
+        out->requests_live += worker_busy(server->workers[i]);
+}
+
+static uint64_t key_in_flight(void *arg, const char *ns, size_t ns_len, const char *key, size_t key_len)
+{
+    struct server *server = arg;
+    return gate_in_flight(server->gateway.gate, (struct slice){ns, ns_len}, (struct slice){key, key_len});
+}
+
+/* ---- start ---- */
+
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+        log_message(LOG_WARN, "start", "cannot raise the limit of open files: %s", strerror(errno));
+}
+
+static bool catch_signals(struct server *server)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
+    if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0) /* before any thread is made: they inherit it */
+        return false;
+    signal(SIGPIPE, SIG_IGN);
+    server->signal_fd = signalfd(-1, &set, SFD_CLOEXEC);
+    return server->signal_fd >= 0;
+}
+
+static int open_store(struct server *server)
+{
+    const struct config *config = server->settings->config;
+    char why[512];
+    struct store_options options = {
+        .path = config->store_path,
+        .max_size = config->store_max_size,
+        .retain_ms = config->audit_retain_ms,
+        .drop_oldest = config->audit_drop_oldest,
+        .raised = on_raised,
+        .raised_arg = server->gateway.gate,
+        .notice = on_store_notice,
+    };
+    if (store_open(&options, &server->gateway.store, why, sizeof why) != STORE_OK)
+        return complain(EXIT_STORE, why);
+    return 0;
+}
+
+static unsigned core_count(void)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    return cores < 1 ? 1 : (unsigned)cores;
+}
+
+static int start_workers(struct server *server, uint16_t *port)
+{
+    const struct config *config = server->settings->config;
+    unsigned count = config->workers == 0 ? core_count() : config->workers;
+    struct worker_options options = {&server->gateway, server->settings, config->listen_port};
+    char error[256];
+    server->workers = calloc(count, sizeof(struct worker *));
+    if (server->workers == NULL)
+        return complain(EXIT_STORE, "out of memory");
+    for (unsigned i = 0; i < count; i++) {
+        server->workers[i] = worker_new(&options, port, error, sizeof error);
+        if (server->workers[i] == NULL)
+            return complain(EXIT_STORE, error);
+        server->worker_count++;
+        options.port = *port;
+    }
+    for (unsigned i = 0; i < count; i++)
+        if (!worker_start(server->workers[i]))
+            return complain(EXIT_STORE, "cannot start a worker thread");
+    return 0;
+}
+
+static int start_admin(struct server *server, uint16_t *port)
+{
+    const struct config *config = server->settings->config;
+    struct admin_options options = {
+        .address = config->admin_address,
+        .port = config->admin_port,
+        .token_file = config->admin_token_file,
+        .store_path = config->store_path,
+        .store = server->gateway.store,
+        .shutting_down = is_shutting_down,
+        .gauges = read_gauges,
+        .in_flight = key_in_flight,
+        .arg = server,
+    };
+    char error[512];
+    server->admin = admin_start(&options, port, error, sizeof error);
+    return server->admin == NULL ? complain(EXIT_STORE, error) : 0;
+}
+
+static void print_endpoint(const char *name, const char *address, uint16_t port)
+{
+    const char *form = strchr(address, ':') != NULL ? " %s=[%s]:%u" : " %s=%s:%u";
+    printf(form, name, address, port);
+}
+
+static int bring_up(struct server *server)
+{
+    const struct config *config = server->settings->config;
+    uint16_t port = 0, admin_port = 0;
+    server->gateway.gate = gate_new();
+    if (server->gateway.gate == NULL)
+        return complain(EXIT_STORE, "out of memory");
+    int status = open_store(server);
+    if (status == 0)
+        status = start_workers(server, &port);
+    if (status == 0)
+        status = start_admin(server, &admin_port);
+    if (status != 0)
+        return status;
+    log_message(LOG_INFO, "start", "fencegate %s, libmicrohttpd/%s, %s, %u workers", FENCEGATE_VERSION,
+                inbound_library(), upstream_library(), server->worker_count);
+    printf("fencegate ready");
+    print_endpoint("proxy", config->listen_address, port);
+    print_endpoint("admin", config->admin_address, admin_port);
+    printf("\n");
+    fflush(stdout);
+    return 0;
+}
+
+/* ---- while running ---- */
+
+static void apply_log_level(const struct config *config)
+{
+    static const enum log_level levels[] = {
+        [CONFIG_LOG_ERROR] = LOG_ERROR,
+        [CONFIG_LOG_WARN] = LOG_WARN,
+        [CONFIG_LOG_INFO] = LOG_INFO,
+        [CONFIG_LOG_DEBUG] = LOG_DEBUG,
+    };
+    log_set_level(levels[config->log_level]);
+}
+
+static void warn_line(void *arg, const char *line)
+{
+    (void)arg;
+    log_message(LOG_WARN, "config", "%s", line);
+}
+
+static void warn_fixed(void *arg, const char *name)
+{
+    (void)arg;
+    log_message(LOG_WARN, "reload", "%s can't change while running: it takes hold at the next start", name);
+}
+
+static void reload(struct server *server)
+{
+    char error[512];
+    const struct config *config = config_load(server->file, error, sizeof error);
+    if (config == NULL) {
+        log_message(LOG_ERROR, "reload", "refused, the old settings stay in force: %s", error);
+        return;
+    }
+    config_fixed_changes(server->settings->config, config, warn_fixed, NULL);
+    config_warnings(config, warn_line, NULL);
+    struct settings *settings = settings_new(config);
+    if (settings == NULL) {
+        config_unref(&config);
+        log_message(LOG_ERROR, "reload", "refused, the old settings stay in force: out of memory");
+        return;
+    }
+    for (unsigned i = 0; i < server->worker_count; i++)
+        if (!worker_reload(server->workers[i], settings))
+            log_message(LOG_ERROR, "reload", "out of memory: worker %u keeps the old settings", i);
+    settings_unref(&server->settings);
+    server->settings = settings;
+    apply_log_level(config);
+    log_message(LOG_INFO, "reload", "new settings are in force: %s", server->file);
+}
+
+/* The next signal, or 0 when `timeout_ms` passed first. */
+static int next_signal(const struct server *server, int timeout_ms)
+{
+    struct pollfd fd = {.fd = server->signal_fd, .events = POLLIN};
+    struct signalfd_siginfo info;
+    if (poll(&fd, 1, timeout_ms) <= 0 || read(server->signal_fd, &info, sizeof info) != (ssize_t)sizeof info)
+        return 0;
+    return (int)info.ssi_signo;
+}
+
+static void run_until_told(struct server *server)
+{
+    for (;;) {
+        int number = next_signal(server, -1);
+        if (number == SIGHUP)
+            reload(server);
+        else if (number != 0)
+            return;
+    }
+}
+
+/* ---- end ---- */
+
+static bool busy(const struct server *server)
+{
+    for (unsigned i = 0; i < server->worker_count; i++)
+        if (worker_busy(server->workers[i]) != 0)
+            return true;
+    return false;
+}
+
+/* Waits until nothing runs or the time is over. A second SIGTERM ends the process at once: what is not settled is an
+ * intent on disk and will be listed as in doubt. */
+static bool wait_idle(const struct server *server, uint64_t limit_ms, bool (*more)(const struct server *))
+{
+    uint64_t end = monotonic_ms() + limit_ms;
+    while (more(server)) {
+        if (monotonic_ms() >= end)
+            return false;
+        int number = next_signal(server, POLL_MS);
+        if (number == SIGTERM || number == SIGINT) {
+            log_message(LOG_WARN, "stop", "second signal: leaving at once, what still runs will be in doubt");
+            _exit(EXIT_CUT);
+        }
+    }
+    return true;
+}
+
+static bool in_flight(const struct server *server)
+{
+    return atomic_load(&server->gateway.in_flight) != 0;
+}
+
+static void drain(struct server *server)
+{
+    const struct config *config = server->settings->config;
+    log_message(LOG_INFO, "stop", "shutting down, running effects have %" PRIu64 " ms", config->shutdown_grace_ms);
+    atomic_store(&server->gateway.shutting_down, true);
+    for (unsigned i = 0; i < server->worker_count; i++)
+        worker_begin_shutdown(server->workers[i]);
+    if (!wait_idle(server, config->shutdown_grace_ms, in_flight)) {
+        for (unsigned i = 0; i < server->worker_count; i++)
+            worker_cut(server->workers[i]);
+        wait_idle(server, FLUSH_MS, in_flight);
+    }
+    wait_idle(server, ANSWERS_MS, busy);
+}
+
+static void take_down(struct server *server)
+{
+    for (unsigned i = 0; i < server->worker_count; i++)
+        worker_stop(server->workers[i]);
+    for (unsigned i = 0; i < server->worker_count; i++)
+        worker_join(server->workers[i]);
+    admin_stop(&server->admin);
+    store_close(&server->gateway.store); /* flushes; after it no operation comes home */
+    for (unsigned i = 0; i < server->worker_count; i++)
+        worker_free(&server->workers[i]);
+    free(server->workers);
+    gate_free(&server->gateway.gate);
+    settings_unref(&server->settings);
+    if (server->signal_fd >= 0)
+        close(server->signal_fd);
+}
+
+int server_run(const char *config_file)
+{
+    struct server server = {.file = config_file, .signal_fd = -1};
+    char error[512];
+    const struct config *config = config_load(config_file, error, sizeof error);
+    if (config == NULL)
+        return complain(EXIT_CONFIG, error);
+    apply_log_level(config);
+    server.settings = settings_new(config);
+    if (server.settings == NULL) {
+        config_unref(&config);
+        return complain(EXIT_STORE, "out of memory");
+    }
+    config_warnings(config, warn_line, NULL);
+    raise_descriptor_limit();
+    int status = 0;
+    if (!upstream_global_init() || !catch_signals(&server))
+        status = complain(EXIT_STORE, "cannot initialise libcurl or signals");
+    if (status == 0)
+        status = bring_up(&server);
+    if (status == 0) {
+        run_until_told(&server);
+        drain(&server);
+        if (atomic_load(&server.gateway.cut_effects) != 0)
+            status = EXIT_CUT;
+    }
+    take_down(&server);
+    if (status == 0)
+        log_message(LOG_INFO, "stop", "all effects ended, everything is recorded");
+    return status;
+}

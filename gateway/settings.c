@@ -1,0 +1,91 @@
+/* gateway/settings.c - reference counting of a configuration in force, and the breaker of a route. */
+#include "gateway/settings.h"
+
+#include <stdlib.h>
+
+#include "config/config.h"
+#include "gateway/metrics.h"
+
+struct settings *settings_new(const struct config *config)
+{
+    struct settings *settings = calloc(1, sizeof *settings);
+    if (settings == NULL)
+        return NULL;
+    settings->routes = calloc(config->route_count + 1, sizeof *settings->routes);
+    if (settings->routes == NULL) {
+        free(settings);
+        return NULL;
+    }
+    settings->config = config;
+    atomic_init(&settings->references, 1);
+    for (size_t i = 0; i < config->route_count; i++) {
+        struct route_state *route = &settings->routes[i];
+        route->config = &config->routes[i];
+        route->metrics = metrics_route(route->config->name);
+        atomic_init(&route->in_flight, 0);
+        pthread_mutex_init(&route->breaker_mutex, NULL);
+    }
+    return settings;
+}
+
+struct settings *settings_ref(struct settings *settings)
+{
+    atomic_fetch_add_explicit(&settings->references, 1, memory_order_relaxed);
+    return settings;
+}
+
+void settings_unref(struct settings **settings)
+{
+    struct settings *gone = *settings;
+    *settings = NULL;
+    if (gone == NULL || atomic_fetch_sub_explicit(&gone->references, 1, memory_order_acq_rel) != 1)
+        return;
+    for (size_t i = 0; i < gone->config->route_count; i++)
+        pthread_mutex_destroy(&gone->routes[i].breaker_mutex);
+    free(gone->routes);
+    config_unref(&gone->config);
+    free(gone);
+}
+
+bool breaker_admit(struct route_state *route, uint64_t now_ms, unsigned *retry_after_s)
+{
+    if (route->config->breaker_failures == 0)
+        return true;
+    bool admitted = true;
+    pthread_mutex_lock(&route->breaker_mutex);
+    if (route->open_until_ms != 0) {
+        admitted = now_ms >= route->open_until_ms && !route->probing;
+        if (admitted)
+            route->probing = true;
+        else
+            *retry_after_s =
+                now_ms >= route->open_until_ms ? 1 : (unsigned)((route->open_until_ms - now_ms + 999) / 1000);
+    }
+    pthread_mutex_unlock(&route->breaker_mutex);
+    return admitted;
+}
+
+void breaker_result(struct route_state *route, uint64_t now_ms, bool failed)
+{
+    if (route->config->breaker_failures == 0)
+        return;
+    pthread_mutex_lock(&route->breaker_mutex);
+    route->probing = false;
+    if (!failed) {
+        route->failures = 0;
+        route->open_until_ms = 0;
+    } else if (++route->failures >= route->config->breaker_failures) {
+        route->failures = route->config->breaker_failures; /* the next failed probe opens it again at once */
+        route->open_until_ms = now_ms + route->config->breaker_open_ms;
+    }
+    pthread_mutex_unlock(&route->breaker_mutex);
+}
+
+void breaker_withdraw(struct route_state *route)
+{
+    if (route->config->breaker_failures == 0)
+        return;
+    pthread_mutex_lock(&route->breaker_mutex);
+    route->probing = false;
+    pthread_mutex_unlock(&route->breaker_mutex);
+}

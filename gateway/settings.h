@@ -1,0 +1,46 @@
+/*
+ * gateway/settings.h - a configuration in force, with what runs beside it for each route.
+ *
+ * Shared by reference count: every worker holds one, every request the one it began under, so a SIGHUP changes nothing
+ * for requests under way. The route's counters below are atomic or under its mutex and touched by all workers.
+ */
+#ifndef FENCEGATE_SETTINGS_H
+#define FENCEGATE_SETTINGS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct config;
+struct config_route;
+struct metrics_route;
+
+struct route_state {
+    const struct config_route *config;
+    struct metrics_route *metrics;
+    atomic_uint in_flight; /* against the route's own limit */
+    pthread_mutex_t breaker_mutex;
+    unsigned failures;      /* consecutive results that were not-sent, unknown or 5xx */
+    uint64_t open_until_ms; /* monotonic; 0: closed */
+    bool probing;           /* after open_for one call was let through and has not ended */
+};
+
+struct settings {
+    const struct config *config; /* owned */
+    struct route_state *routes;  /* beside config->routes */
+    atomic_uint references;
+};
+
+/* Takes over the reference to `config`. NULL: no memory. One reference is the caller's. */
+struct settings *settings_new(const struct config *config) __attribute__((warn_unused_result));
+struct settings *settings_ref(struct settings *settings); /* any thread */
+void settings_unref(struct settings **settings);          /* any thread; clears it */
+
+/* The breaker of a route. True: the call may go on, and breaker_result() must follow; *retry_after_s else. */
+bool breaker_admit(struct route_state *route, uint64_t now_ms, unsigned *retry_after_s);
+void breaker_result(struct route_state *route, uint64_t now_ms, bool failed);
+/* The call was refused before it reached the partner and says nothing about it. */
+void breaker_withdraw(struct route_state *route);
+
+#endif

@@ -1,0 +1,16 @@
+/* gateway/timeparse.h - points in time as people and programs write them: RFC 3339, or an age. Pure. */
+#ifndef FENCEGATE_TIMEPARSE_H
+#define FENCEGATE_TIMEPARSE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "store/store.h"
+
+/* RFC 3339 with any offset and fraction ("2026-11-30T01:02:03.5+02:00"), or an age counted back from now_ms
+ * ("90s", "15m", "2h", "7d"). Fractions finer than a millisecond are rounded up, so that `since` (inclusive) and
+ * `until` (exclusive) cut records of whole milliseconds where the text says. What lies before 1970 is 0. False, with
+ * *out_ms untouched, for everything else: a misread time would show the wrong part of an audit. */
+bool time_parse(struct slice text, uint64_t now_ms, uint64_t *out_ms) __attribute__((warn_unused_result));
+
+#endif

@@ -1,0 +1,36 @@
+/*
+ * gateway/upstream.h - calls to partners over libcurl's multi interface, in a worker's loop. Only user of curl.h.
+ *
+ * At most once: libcurl sends a request again by itself when a kept-alive connection dies under it. Each sending passes
+ * CURLOPT_PREREQFUNCTION; the first passing is the last look at the token, a second one is refused there. No byte
+ * leaves before the first.
+ *
+ * Worker's thread only. What happened is told by request_last_look(), request_call_ended() and inbound_reply_ready(),
+ * the latter two never from inside upstream_start(), upstream_cancel() or upstream_resume().
+ */
+#ifndef FENCEGATE_UPSTREAM_H
+#define FENCEGATE_UPSTREAM_H
+
+#include <stdbool.h>
+
+struct request;
+struct upstream;
+struct worker;
+
+bool upstream_global_init(void) __attribute__((warn_unused_result)); /* once, before threads */
+const char *upstream_library(void); /* "libcurl/7.88.1 …", for `version` and the log */
+
+struct upstream *upstream_new(struct worker *worker) __attribute__((warn_unused_result)); /* NULL: no memory */
+void upstream_free(struct upstream **upstream); /* calls under way are dropped without a word */
+
+/* Starts the call of `request` (request->call is set until it has ended). False: no memory, nothing started. */
+bool upstream_start(struct request *request) __attribute__((warn_unused_result));
+/* Stops it: the connection is closed, request->call is NULL, request_call_ended() will not come. */
+void upstream_cancel(struct request *request);
+/* The client took some of the answer, or has left: a paused partner goes on. */
+void upstream_resume(struct request *request);
+
+/* One step of the loop: due timers, ended calls, answers that began. True: something was done. */
+bool upstream_run(struct upstream *upstream);
+
+#endif

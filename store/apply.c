@@ -1,0 +1,350 @@
+/*
+ * store/apply.c - admission, records, retention and crash leftovers as changes to the tables.
+ *
+ * All runs inside a write transaction, so operations of one batch see each other's effects in their order. Ids of
+ * effects and of audit records come from one counter that is kept in `meta` and written in the transaction that uses
+ * it: an id is never given out twice, not even when retention has removed everything or a crash came in between.
+ * When to begin, commit and try again is left to writer.c.
+ */
+#include "store/apply.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "store/record.h"
+
+/* First byte of a value in `effects`. */
+enum effect_state { EFFECT_OPEN = 0, EFFECT_IN_DOUBT = 1 };
+
+static const struct slice next_id_key = {"next_id", 7};
+
+static struct slice text(const char *chars)
+{
+    return (struct slice){chars, strlen(chars)};
+}
+
+void buffer_free(struct buffer *buffer)
+{
+    free(buffer->data);
+    *buffer = (struct buffer){0};
+}
+
+bool buffer_reserve(struct buffer *buffer, size_t len)
+{
+    if (len <= buffer->cap)
+        return true;
+    size_t cap = 2 * buffer->cap > len ? 2 * buffer->cap : len;
+    char *data = realloc(buffer->data, cap < 4096 ? 4096 : cap);
+    if (!data)
+        return false;
+    buffer->data = data;
+    buffer->cap = cap < 4096 ? 4096 : cap;
+    return true;
+}
+
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+void batch_begin(struct batch *batch, struct db *db, struct buffer *scratch)
+{
+    *batch = (struct batch){.scratch = scratch, .now_ms = now_ms(), .next_id = 1};
+    db_begin(db, &batch->txn);
+    struct slice value;
+    if (db_get(&batch->txn, DB_META, next_id_key, &value) && value.len == 8)
+        batch->next_id = get_u64(value.data);
+    batch->first_id = batch->next_id;
+}
+
+void batch_touch(struct batch *batch)
+{
+    char value[8];
+    put_u64(value, batch->next_id);
+    db_put(&batch->txn, DB_META, next_id_key, (struct slice){value, sizeof value});
+}
+
+enum store_error batch_commit(struct batch *batch)
+{
+    if (batch->next_id != batch->first_id)
+        batch_touch(batch);
+    return db_commit(&batch->txn);
+}
+
+/* The record's bytes in the scratch buffer, after room for one byte. */
+static bool encode(struct batch *batch, const struct audit_record *record, struct slice *out)
+{
+    if (batch->scratch->cap == 0 && !buffer_reserve(batch->scratch, 1)) {
+        batch->txn.error = ENOMEM;
+        return false;
+    }
+    size_t len = record_encode(record, batch->scratch->data + 1, batch->scratch->cap - 1);
+    if (len > batch->scratch->cap - 1) {
+        if (!buffer_reserve(batch->scratch, len + 1)) {
+            batch->txn.error = ENOMEM;
+            return false;
+        }
+        len = record_encode(record, batch->scratch->data + 1, batch->scratch->cap - 1);
+    }
+    *out = (struct slice){batch->scratch->data + 1, len};
+    return true;
+}
+
+static uint64_t append(struct batch *batch, const struct audit_record *record)
+{
+    struct slice value;
+    if (!encode(batch, record, &value))
+        return 0;
+    uint64_t id = batch->next_id++;
+    char key[8], by_key[INDEX_KEY_CAP];
+    put_u64(key, id);
+    db_append(&batch->txn, DB_AUDIT, (struct slice){key, sizeof key}, value);
+    size_t len = index_key(record->ns, record->key, id, by_key);
+    if (len > 0) /* a record without a valid key is found by id alone */
+        db_put(&batch->txn, DB_AUDIT_BY_KEY, (struct slice){by_key, len}, (struct slice){0});
+    return id;
+}
+
+static void put_effect(struct batch *batch, uint64_t id, enum effect_state state, const struct audit_record *intent)
+{
+    struct slice value;
+    if (!encode(batch, intent, &value))
+        return;
+    char key[8];
+    put_u64(key, id);
+    batch->scratch->data[0] = (char)state;
+    struct slice bytes = {batch->scratch->data, value.len + 1};
+    if (state == EFFECT_OPEN)
+        db_append(&batch->txn, DB_EFFECTS, (struct slice){key, sizeof key}, bytes);
+    else
+        db_put(&batch->txn, DB_EFFECTS, (struct slice){key, sizeof key}, bytes);
+}
+
+static void close_effect(struct batch *batch, uint64_t id)
+{
+    char bytes[8];
+    put_u64(bytes, id);
+    struct slice key = {bytes, sizeof bytes}, value;
+    if (!db_get(&batch->txn, DB_EFFECTS, key, &value))
+        return;
+    if (value.len > 0 && value.data[0] == EFFECT_IN_DOUBT)
+        batch->resolved++;
+    db_delete(&batch->txn, DB_EFFECTS, key);
+}
+
+enum store_verdict store_judge(uint64_t fence, uint64_t token, bool equal_allowed, uint64_t max_jump)
+{
+    if (fence == 0)
+        return VERDICT_ACCEPTED;
+    if (token < fence)
+        return VERDICT_STALE;
+    if (token == fence)
+        return equal_allowed ? VERDICT_ACCEPTED : VERDICT_USED;
+    if (max_jump != 0 && token - fence > max_jump)
+        return VERDICT_IMPLAUSIBLE;
+    return VERDICT_ACCEPTED;
+}
+
+static void clear_results(struct store_op *op)
+{
+    op->error = STORE_OK;
+    op->verdict = (enum store_verdict)0;
+    op->highest = op->effect_id = op->audit_id = 0;
+}
+
+static void write_intent(struct batch *batch, struct store_op *op, const struct audit_record *intent)
+{
+    op->effect_id = batch->next_id++;
+    put_effect(batch, op->effect_id, EFFECT_OPEN, intent);
+}
+
+static uint64_t get_fence(struct batch *batch, struct slice key)
+{
+    struct slice value;
+    if (!db_get(&batch->txn, DB_FENCES, key, &value))
+        return 0;
+    if (value.len != 16) { /* damaged: to take it for absent would open the fence */
+        batch->txn.error = EIO;
+        return 0;
+    }
+    return get_u64(value.data);
+}
+
+static void put_fence(struct batch *batch, struct slice key, uint64_t token, uint64_t time_ms)
+{
+    char value[16];
+    put_u64(value, token);
+    put_u64(value + 8, time_ms);
+    db_put(&batch->txn, DB_FENCES, key, (struct slice){value, sizeof value});
+}
+
+bool batch_admit(struct batch *batch, struct store_op *op)
+{
+    clear_results(op);
+    struct audit_record record = op->record;
+    record.kind = (enum audit_kind)0;
+    if (record.time_ms == 0)
+        record.time_ms = batch->now_ms;
+    if (op->admit.undecided) {
+        op->verdict = VERDICT_ACCEPTED;
+        if (op->admit.intent)
+            write_intent(batch, op, &record);
+        return false;
+    }
+    char bytes[FENCE_KEY_CAP];
+    struct slice key = {bytes, fence_key(op->record.ns, op->record.key, bytes)};
+    if (key.len == 0 || op->record.token == 0) {
+        op->error = STORE_FORMAT;
+        return false;
+    }
+    uint64_t fence = get_fence(batch, key);
+    op->verdict = store_judge(fence, op->record.token, op->admit.equal_allowed, op->admit.max_jump);
+    bool refused = op->verdict != VERDICT_ACCEPTED;
+    bool raised = !refused && record.token > fence;
+    if (raised)
+        put_fence(batch, key, record.token, record.time_ms);
+    op->highest = record.highest = raised ? record.token : fence;
+    if (refused) {
+        record.reason = op->admit.refusal[op->verdict].reason;
+        record.would_drop = op->admit.observe;
+    }
+    if (refused && !op->admit.observe) {
+        record.kind = AUDIT_DROPPED;
+        record.status = op->admit.refusal[op->verdict].status;
+        op->audit_id = append(batch, &record);
+    } else if (op->admit.intent) {
+        write_intent(batch, op, &record);
+    }
+    return raised;
+}
+
+void batch_record(struct batch *batch, struct store_op *op)
+{
+    clear_results(op);
+    if (op->record.kind == 0) {
+        op->error = STORE_FORMAT;
+        return;
+    }
+    struct audit_record record = op->record;
+    if (record.time_ms == 0)
+        record.time_ms = batch->now_ms;
+    op->audit_id = append(batch, &record);
+    if (record.effect_id != 0)
+        close_effect(batch, record.effect_id);
+}
+
+/* Removes the record under the cursor, and its entry in the index. One that does not decode leaves an entry behind;
+ * queries pass over entries without a record. */
+static void remove_record(struct batch *batch, struct db_cursor *cursor)
+{
+    struct audit_record record;
+    char key[INDEX_KEY_CAP];
+    size_t len = 0;
+    if (cursor->key.len == 8 && record_decode(cursor->value, &record))
+        len = index_key(record.ns, record.key, get_u64(cursor->key.data), key);
+    db_cursor_delete(cursor);
+    if (len > 0)
+        db_delete(&batch->txn, DB_AUDIT_BY_KEY, (struct slice){key, len});
+}
+
+/* Records lie in the order of writing, and the clock may have been set back or forth meanwhile. A record from the
+ * future was written under a wrong clock: it is passed over, else it would hold up retention until that day. */
+size_t batch_expire(struct batch *batch, uint64_t before_ms, size_t limit)
+{
+    struct db_cursor cursor;
+    size_t removed = 0;
+    db_cursor_open(&batch->txn, DB_AUDIT, &cursor);
+    for (size_t looks = 0; looks < 2 * limit && removed < limit && db_cursor_next(&cursor); looks++) {
+        uint64_t time_ms = 0; /* of a damaged record: goes */
+        bool known = record_time(cursor.value, &time_ms);
+        if (known && time_ms > batch->now_ms)
+            continue;
+        if (time_ms >= before_ms)
+            break;
+        remove_record(batch, &cursor);
+        removed++;
+    }
+    db_cursor_close(&cursor);
+    return batch->txn.error == 0 ? removed : 0;
+}
+
+/* No kind of record was made for this. `reset` is the least misleading: like a fence's reset it says that something
+ * kept was given up on an operator's word, and whoever watches for resets should hear of it; it has no namespace and
+ * key, and its reason and note say what it is. Among `dropped` or `unknown` it would be counted as a call. */
+static void append_loss(struct batch *batch, size_t removed, uint64_t first, uint64_t last)
+{
+    char note[120];
+    (void)snprintf(note, sizeof note, "removed the %zu oldest audit records, ids %" PRIu64 " to %" PRIu64, removed,
+                   first, last);
+    struct audit_record record = {
+        .kind = AUDIT_RESET, .time_ms = batch->now_ms, .reason = text("audit-full"), .note = text(note)};
+    (void)append(batch, &record);
+}
+
+size_t batch_drop_oldest(struct batch *batch, size_t limit)
+{
+    struct db_cursor cursor;
+    size_t removed = 0;
+    uint64_t first = 0, last = 0;
+    db_cursor_open(&batch->txn, DB_AUDIT, &cursor);
+    while (removed < limit && db_cursor_next(&cursor)) {
+        last = cursor.key.len == 8 ? get_u64(cursor.key.data) : last;
+        first = removed == 0 ? last : first;
+        remove_record(batch, &cursor);
+        removed++;
+    }
+    db_cursor_close(&cursor);
+    if (removed > 0)
+        append_loss(batch, removed, first, last);
+    return batch->txn.error == 0 ? removed : 0;
+}
+
+static void mark_in_doubt(struct batch *batch, uint64_t id, struct slice intent)
+{
+    struct audit_record record;
+    if (!record_decode(intent, &record)) {
+        record.time_ms = batch->now_ms;
+        record.note = text("the intent record could not be read");
+    }
+    put_effect(batch, id, EFFECT_IN_DOUBT, &record);
+    record.kind = AUDIT_UNKNOWN;
+    record.time_ms = batch->now_ms;
+    record.reason = text("gateway-crash");
+    record.effect_id = id;
+    (void)append(batch, &record);
+}
+
+/* Seeks anew for every effect, and copies: what a cursor shows is good until the next change only. */
+size_t batch_leftovers(struct batch *batch, struct leftovers *state, struct buffer *intent, size_t limit)
+{
+    struct db_cursor cursor;
+    size_t looked = 0;
+    char from[8];
+    db_cursor_open(&batch->txn, DB_EFFECTS, &cursor);
+    for (; looked < limit; looked++) {
+        put_u64(from, state->after + 1);
+        if (!db_cursor_seek(&cursor, (struct slice){from, sizeof from}) || cursor.key.len != 8)
+            break;
+        state->after = get_u64(cursor.key.data);
+        state->in_doubt++;
+        if (cursor.value.len > 0 && cursor.value.data[0] == EFFECT_IN_DOUBT)
+            continue;
+        size_t len = cursor.value.len > 0 ? cursor.value.len - 1 : 0;
+        if (!buffer_reserve(intent, len + 1)) {
+            batch->txn.error = ENOMEM;
+            break;
+        }
+        if (len > 0)
+            memcpy(intent->data, cursor.value.data + 1, len);
+        mark_in_doubt(batch, state->after, (struct slice){intent->data, len});
+        state->found++;
+    }
+    db_cursor_close(&cursor);
+    return looked;
+}

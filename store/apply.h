@@ -1,0 +1,47 @@
+/*
+ * store/apply.h - what each change does to the tables, inside one write transaction. For the writer's thread, and for
+ * store_open() before that thread starts.
+ */
+#ifndef FENCEGATE_STORE_APPLY_H
+#define FENCEGATE_STORE_APPLY_H
+
+#include "store/lmdb.h"
+#include "store/store.h"
+
+struct buffer {
+    char *data;
+    size_t cap;
+};
+void buffer_free(struct buffer *buffer);
+bool buffer_reserve(struct buffer *buffer, size_t len) __attribute__((warn_unused_result)); /* false: no memory */
+
+/* One transaction under way. `scratch` outlives it: one buffer for all batches instead of an allocation per record. */
+struct batch {
+    struct db_txn txn;
+    struct buffer *scratch;
+    uint64_t now_ms;
+    uint64_t next_id, first_id; /* ids of this batch: first_id up to, not including, next_id */
+    uint64_t resolved;          /* in-doubt effects that the batch closed */
+};
+void batch_begin(struct batch *batch, struct db *db, struct buffer *scratch);
+enum store_error batch_commit(struct batch *batch) __attribute__((warn_unused_result));
+void batch_touch(struct batch *batch); /* makes the commit write something, to learn whether it can */
+
+/* Sets the op's results, op->error included when the op itself is malformed; that leaves the batch unharmed.
+ * batch_admit() returns true when the fence was raised. */
+bool batch_admit(struct batch *batch, struct store_op *op);
+void batch_record(struct batch *batch, struct store_op *op);
+
+/* Removes at most `limit` audit records older than `before_ms`. Returns how many. */
+size_t batch_expire(struct batch *batch, uint64_t before_ms, size_t limit);
+/* Removes the `limit` oldest audit records and appends the record that says so. Returns how many. */
+size_t batch_drop_oldest(struct batch *batch, size_t limit);
+
+/* Looks at up to `limit` effects with ids above *after, and moves *after. Those nobody closed get an `unknown` record
+ * and the mark "in doubt"; the mark keeps the next start from a second record. Returns how many it looked at. */
+struct leftovers {
+    uint64_t after, found, in_doubt;
+};
+size_t batch_leftovers(struct batch *batch, struct leftovers *state, struct buffer *intent, size_t limit);
+
+#endif

@@ -1,0 +1,212 @@
+/*
+ * store/folder.c - makes the store's folder, refuses remote file systems, and lets one server in.
+ *
+ * LMDB itself lets a second server open the same files, so gateway.lock keeps it out: flock(2) belongs to the open
+ * file, goes with the process however it ends, and is no business of LMDB's fcntl locks. The file is never removed:
+ * who removes a lock file makes room for two owners.
+ */
+#include "store/folder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#define PATH_CAP 4096
+
+struct folder {
+    struct folder *next;
+    dev_t dev;
+    ino_t ino;
+    int lock_fd; /* -1 when reading only */
+};
+
+/* The folders this process is in. */
+static pthread_mutex_t entered_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct folder *entered;
+
+static enum store_error say(enum store_error error, char *why, size_t why_cap, const char *path, const char *what,
+                            int number)
+{
+    (void)snprintf(why, why_cap, "store %s: %s%s%s", path, what, number ? ": " : "",
+                   number ? strerrordesc_np(number) : "");
+    return error;
+}
+
+static enum store_error error_of(int number)
+{
+    return number == ENOSPC || number == EDQUOT ? STORE_FULL : STORE_IO;
+}
+
+const char *folder_remote_type(uint64_t magic)
+{
+    static const struct {
+        uint32_t magic;
+        const char *name;
+    } remote[] = {
+        {0x00006969, "NFS"},  {0x0000517b, "SMB"}, {0xff534d42, "CIFS"},   {0xfe534d42, "SMB2"},
+        {0x01021997, "9P"},   {0x5346414f, "AFS"}, {0x6b414653, "AFS"},    {0x00c36400, "Ceph"},
+        {0x73757245, "Coda"}, {0x0000564c, "NCP"}, {0x0bd00bd0, "Lustre"},
+    };
+    for (size_t i = 0; i < sizeof remote / sizeof *remote; i++) {
+        if (magic == remote[i].magic)
+            return remote[i].name;
+    }
+    return NULL;
+}
+
+static int sync_folder(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return errno;
+    int rc = fsync(fd) != 0 ? errno : 0;
+    close(fd);
+    return rc;
+}
+
+/* Makes one folder; the entry in the folder above is synced, else a power cut could take the store's name away. */
+static int make_folder(const char *path)
+{
+    if (mkdir(path, 0700) != 0) {
+        /* What exists may refuse mkdir in its own way (read-only, not ours): only what is missing counts. */
+        int number = errno;
+        struct stat st;
+        return number == EEXIST || stat(path, &st) == 0 ? 0 : number;
+    }
+    char parent[PATH_CAP + 4];
+    (void)snprintf(parent, sizeof parent, "%s/..", path);
+    int number = sync_folder(parent);
+    return number == EACCES ? 0 : number; /* one where we may make names but not read them */
+}
+
+static int make_folders(const char *path)
+{
+    char part[PATH_CAP];
+    size_t len = strlen(path);
+    if (len == 0 || len >= sizeof part)
+        return len == 0 ? ENOENT : ENAMETOOLONG;
+    memcpy(part, path, len + 1);
+    for (size_t i = 1; i <= len; i++) {
+        if (part[i] != '/' && part[i] != '\0')
+            continue;
+        part[i] = '\0';
+        int number = make_folder(part);
+        if (number != 0)
+            return number;
+        part[i] = path[i];
+    }
+    return 0;
+}
+
+static enum store_error judge(const char *path, struct stat *st, char *why, size_t why_cap)
+{
+    struct statfs fs;
+    if (stat(path, st) != 0 || statfs(path, &fs) != 0) {
+        int number = errno;
+        if (number == ENOENT || number == ENOTDIR)
+            return say(STORE_NOT_FOUND, why, why_cap, path, "there is no store in this folder", number);
+        return say(error_of(number), why, why_cap, path, "cannot open", number);
+    }
+    if (!S_ISDIR(st->st_mode))
+        return say(STORE_IO, why, why_cap, path, "is not a folder", 0);
+    const char *remote = folder_remote_type((uint32_t)fs.f_type);
+    if (remote) {
+        (void)snprintf(why, why_cap, "store %s: is on a remote file system (%s), where locks and maps are not safe",
+                       path, remote);
+        return STORE_IO;
+    }
+    return STORE_OK;
+}
+
+static enum store_error take_lock(const char *path, int *fd, char *why, size_t why_cap)
+{
+    char file[PATH_CAP];
+    if (snprintf(file, sizeof file, "%s/gateway.lock", path) >= (int)sizeof file)
+        return say(STORE_IO, why, why_cap, path, "cannot open gateway.lock", ENAMETOOLONG);
+    *fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (*fd < 0)
+        return say(error_of(errno), why, why_cap, path, "cannot open gateway.lock", errno);
+    int rc;
+    do
+        rc = flock(*fd, LOCK_EX | LOCK_NB);
+    while (rc != 0 && errno == EINTR);
+    if (rc == 0)
+        return STORE_OK;
+    int number = errno;
+    close(*fd);
+    *fd = -1;
+    if (number == EWOULDBLOCK)
+        return say(STORE_BUSY, why, why_cap, path, "is in use by another process", 0);
+    return say(STORE_IO, why, why_cap, path, "cannot lock gateway.lock", number);
+}
+
+static bool enter_once(struct folder *folder)
+{
+    pthread_mutex_lock(&entered_lock);
+    struct folder *other = entered;
+    while (other && (other->dev != folder->dev || other->ino != folder->ino))
+        other = other->next;
+    if (!other) {
+        folder->next = entered;
+        entered = folder;
+    }
+    pthread_mutex_unlock(&entered_lock);
+    return !other;
+}
+
+enum store_error folder_enter(const char *path, bool readonly, struct folder **out, char *why, size_t why_cap)
+{
+    *out = NULL;
+    int number = readonly ? 0 : make_folders(path);
+    if (number != 0)
+        return say(error_of(number), why, why_cap, path, "cannot make the folder", number);
+    struct stat st;
+    enum store_error error = judge(path, &st, why, why_cap);
+    if (error != STORE_OK)
+        return error;
+    struct folder *folder = calloc(1, sizeof *folder);
+    if (!folder)
+        return say(STORE_IO, why, why_cap, path, "out of memory", 0);
+    *folder = (struct folder){.dev = st.st_dev, .ino = st.st_ino, .lock_fd = -1};
+    if (!enter_once(folder)) {
+        free(folder);
+        return say(STORE_BUSY, why, why_cap, path, "is already open in this process", 0);
+    }
+    *out = folder;
+    if (!readonly)
+        error = take_lock(path, &folder->lock_fd, why, why_cap);
+    if (error != STORE_OK)
+        folder_leave(out);
+    return error;
+}
+
+void folder_leave(struct folder **folder)
+{
+    if (!*folder)
+        return;
+    pthread_mutex_lock(&entered_lock);
+    struct folder **at = &entered;
+    while (*at != *folder)
+        at = &(*at)->next;
+    *at = (*folder)->next;
+    pthread_mutex_unlock(&entered_lock);
+    if ((*folder)->lock_fd >= 0)
+        close((*folder)->lock_fd);
+    free(*folder);
+    *folder = NULL;
+}
+
+enum store_error folder_sync(const char *path, char *why, size_t why_cap)
+{
+    int number = sync_folder(path);
+    if (number != 0)
+        return say(error_of(number), why, why_cap, path, "cannot sync the folder", number);
+    return STORE_OK;
+}

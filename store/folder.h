@@ -1,0 +1,21 @@
+/* store/folder.h - the store's folder: made, judged, locked. LMDB's own files in it are lmdb.c's. */
+#ifndef FENCEGATE_STORE_FOLDER_H
+#define FENCEGATE_STORE_FOLDER_H
+
+#include "store/store.h"
+
+struct folder; /* holds the locks until folder_leave() */
+
+/* For serving: makes the folder, refuses remote file systems, takes gateway.lock. For reading: makes nothing and takes
+ * no lock file. Either way the folder is entered once per process: LMDB drops its locks when opened twice. */
+enum store_error folder_enter(const char *path, bool readonly, struct folder **out, char *why, size_t why_cap)
+    __attribute__((warn_unused_result));
+void folder_leave(struct folder **folder); /* after LMDB has closed its files */
+
+/* Makes the names of new files in the folder survive a power cut. */
+enum store_error folder_sync(const char *path, char *why, size_t why_cap) __attribute__((warn_unused_result));
+
+/* Name of a remote file system by statfs's f_type, NULL for a local one. */
+const char *folder_remote_type(uint64_t magic);
+
+#endif

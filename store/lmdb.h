@@ -1,0 +1,84 @@
+/*
+ * store/lmdb.h - the engine behind a small interface; store/lmdb.c is the only user of <lmdb.h>.
+ *
+ * A transaction carries its first error: later calls on it do nothing and give "not there", the caller looks once, at
+ * db_commit() or db_read_end(). Slices that come out point into the map and are good until the transaction ends or,
+ * in a write transaction, until its next change.
+ *
+ * Threads: one write transaction at a time, by the writer. A reading transaction belongs to whoever opened it.
+ */
+#ifndef FENCEGATE_STORE_LMDB_H
+#define FENCEGATE_STORE_LMDB_H
+
+#include "store/store.h"
+
+enum db_table {
+    DB_FENCES,       /* namespace NUL key -> token (8), time (8) */
+    DB_EFFECTS,      /* id -> state (1), intent; only open ones */
+    DB_AUDIT,        /* id -> record */
+    DB_AUDIT_BY_KEY, /* namespace NUL key NUL id -> nothing */
+    DB_META,         /* "format", "next_id" -> 8 bytes */
+    DB_TABLE_COUNT,
+};
+
+struct db;
+
+struct db_txn {
+    struct db *db;
+    void *handle;
+    int error;  /* the engine's first error; 0: none */
+    bool dirty; /* something was changed: the commit will sync */
+};
+
+/* `path` is a folder that exists. Writing: makes what is missing, and the map is max_size. `why` gets one line. */
+enum store_error db_open(const char *path, uint64_t max_size, bool readonly, struct db **out, char *why, size_t why_cap)
+    __attribute__((warn_unused_result));
+void db_close(struct db **db);
+/* A failed write of the engine's root page: no transaction begins any more until the process starts anew.
+ * For the thread that writes. */
+bool db_dead(const struct db *db);
+
+void db_begin(struct db *db, struct db_txn *txn);
+enum store_error db_commit(struct db_txn *txn) __attribute__((warn_unused_result)); /* ends it in any case */
+void db_abort(struct db_txn *txn);
+enum store_error db_txn_error(const struct db_txn *txn);
+const char *db_txn_error_text(const struct db_txn *txn); /* also after db_commit() */
+
+/* Reading: opened once, then begun and ended for every look, which is cheap. Ended, it pins no old pages. */
+enum store_error db_read_open(struct db *db, struct db_txn *txn) __attribute__((warn_unused_result));
+void db_read_begin(struct db_txn *txn);
+enum store_error db_read_end(struct db_txn *txn) __attribute__((warn_unused_result));
+void db_read_close(struct db_txn *txn);
+
+bool db_get(struct db_txn *txn, enum db_table table, struct slice key, struct slice *value);
+void db_put(struct db_txn *txn, enum db_table table, struct slice key, struct slice value);
+void db_append(struct db_txn *txn, enum db_table table, struct slice key,
+               struct slice value);                                        /* key above all others */
+void db_delete(struct db_txn *txn, enum db_table table, struct slice key); /* absent is fine */
+
+/* Moves give false at the end and on an error. */
+struct db_cursor {
+    struct db_txn *txn;
+    void *handle;
+    struct slice key, value;
+};
+void db_cursor_open(struct db_txn *txn, enum db_table table, struct db_cursor *out);
+void db_cursor_close(struct db_cursor *cursor);                    /* before its transaction ends */
+bool db_cursor_seek(struct db_cursor *cursor, struct slice key);   /* first at or above */
+bool db_cursor_before(struct db_cursor *cursor, struct slice key); /* last below */
+bool db_cursor_next(struct db_cursor *cursor);
+bool db_cursor_prev(struct db_cursor *cursor);
+void db_cursor_delete(struct db_cursor *cursor); /* db_cursor_next() then gives the one after */
+
+struct db_space {
+    uint64_t page_bytes;
+    uint64_t pages; /* of the map */
+    uint64_t free;  /* never used, or given back; exact only when below `enough` */
+};
+/* Counts free pages; goes through the list of given-back ones only while it has counted less than `enough`. */
+enum store_error db_space(struct db *db, uint64_t enough, struct db_space *out) __attribute__((warn_unused_result));
+
+/* Frees the places of readers that were killed: they keep old pages from being used again. Returns how many. */
+int db_clear_dead_readers(struct db *db);
+
+#endif

@@ -1,0 +1,239 @@
+/*
+ * store/query.c - reads for those who decide and those who look things up: one fence, or pages of the audit.
+ *
+ * Every look takes the newest durable state and lets go of it at once: a reading transaction that stays open keeps
+ * LMDB from using old pages again, and the file grows. So an audit query runs in slices, each with a transaction of
+ * its own, and what it delivers are copies: `each` may stall (a terminal, a slow client) without holding anything.
+ * Ids only rise, so going on from the last id misses nothing that was there before.
+ *
+ * Times are filtered record by record. They follow the ids most of the time, but a clock that was set back breaks that
+ * order, and a search that trusts it would hide records.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/apply.h"
+#include "store/handle.h"
+#include "store/record.h"
+
+#define SLICE_LOOKS 8192        /* most records looked at in one transaction */
+#define SLICE_RECORDS 64        /* most copied out of it */
+#define SLICE_BYTES (256 << 10) /* and about as many bytes */
+
+struct store_reader {
+    struct db_txn txn;
+    struct buffer copies;
+};
+
+enum store_error store_reader_open(struct store *store, struct store_reader **out)
+{
+    *out = calloc(1, sizeof **out);
+    if (!*out)
+        return STORE_IO;
+    enum store_error error = db_read_open(store->db, &(*out)->txn);
+    if (error != STORE_OK) {
+        free(*out);
+        *out = NULL;
+    }
+    return error;
+}
+
+void store_reader_close(struct store_reader **reader)
+{
+    if (!*reader)
+        return;
+    db_read_close(&(*reader)->txn);
+    buffer_free(&(*reader)->copies);
+    free(*reader);
+    *reader = NULL;
+}
+
+enum store_error store_fence_get(struct store_reader *reader, struct slice ns, struct slice key, struct fence *out)
+{
+    char bytes[FENCE_KEY_CAP];
+    struct slice at = {bytes, fence_key(ns, key, bytes)}, value;
+    *out = (struct fence){0};
+    if (at.len == 0)
+        return STORE_NOT_FOUND;
+    db_read_begin(&reader->txn);
+    bool found = db_get(&reader->txn, DB_FENCES, at, &value);
+    bool whole = found && value.len == 16;
+    if (whole)
+        *out = (struct fence){get_u64(value.data), get_u64(value.data + 8)};
+    enum store_error error = db_read_end(&reader->txn);
+    if (error != STORE_OK)
+        return error;
+    if (!found)
+        return STORE_NOT_FOUND;
+    return whole ? STORE_OK : STORE_FORMAT;
+}
+
+/* A query under way. */
+struct scan {
+    struct store_reader *reader;
+    const struct audit_filter *filter;
+    enum db_table table;
+    char prefix[INDEX_KEY_CAP]; /* of the table's keys, before the id; empty for the audit itself */
+    size_t prefix_len;
+    uint64_t at; /* the last id looked at */
+    bool ended;  /* nothing more lies that way */
+    enum store_error error;
+    struct copy {
+        uint64_t id;
+        size_t offset, len;
+    } copies[SLICE_RECORDS];
+    size_t count, bytes;
+};
+
+static bool same(struct slice wanted, struct slice is)
+{
+    if (!wanted.data)
+        return true;
+    return is.data && wanted.len == is.len && memcmp(wanted.data, is.data, is.len) == 0;
+}
+
+static bool passes(const struct audit_filter *filter, const struct audit_record *record)
+{
+    return (filter->kind == 0 || filter->kind == record->kind) && same(filter->ns, record->ns) &&
+           same(filter->key, record->key) && same(filter->reason, record->reason) && same(filter->route, record->route);
+}
+
+static bool in_time(const struct audit_filter *filter, uint64_t time_ms)
+{
+    return time_ms >= filter->since_ms && (filter->until_ms == 0 || time_ms < filter->until_ms);
+}
+
+static bool position(struct scan *scan, struct db_cursor *cursor)
+{
+    bool down = scan->filter->descending;
+    if (!down && scan->at == UINT64_MAX)
+        return false;
+    put_u64(scan->prefix + scan->prefix_len, down ? scan->at : scan->at + 1);
+    struct slice key = {scan->prefix, scan->prefix_len + 8};
+    return down ? db_cursor_before(cursor, key) : db_cursor_seek(cursor, key);
+}
+
+static bool here(const struct scan *scan, const struct db_cursor *cursor, uint64_t *id)
+{
+    if (cursor->key.len != scan->prefix_len + 8 || memcmp(cursor->key.data, scan->prefix, scan->prefix_len) != 0)
+        return false;
+    *id = get_u64(cursor->key.data + scan->prefix_len);
+    return true;
+}
+
+static bool find_record(struct scan *scan, const struct db_cursor *cursor, uint64_t id, struct slice *value)
+{
+    if (scan->table == DB_AUDIT) {
+        *value = cursor->value;
+        return true;
+    }
+    char key[8];
+    put_u64(key, id);
+    return db_get(&scan->reader->txn, DB_AUDIT, (struct slice){key, sizeof key}, value);
+}
+
+static void copy_out(struct scan *scan, uint64_t id, struct slice value)
+{
+    if (!buffer_reserve(&scan->reader->copies, scan->bytes + value.len)) {
+        scan->error = STORE_IO;
+        return;
+    }
+    memcpy(scan->reader->copies.data + scan->bytes, value.data, value.len);
+    scan->copies[scan->count++] = (struct copy){id, scan->bytes, value.len};
+    scan->bytes += value.len;
+}
+
+static void look(struct scan *scan, const struct db_cursor *cursor, uint64_t id)
+{
+    struct slice value;
+    uint64_t time_ms;
+    struct audit_record record;
+    if (!find_record(scan, cursor, id, &value))
+        return;
+    if (!record_time(value, &time_ms)) {
+        scan->error = STORE_FORMAT;
+        return;
+    }
+    if (!in_time(scan->filter, time_ms))
+        return;
+    if (!record_decode(value, &record))
+        scan->error = STORE_FORMAT;
+    else if (passes(scan->filter, &record))
+        copy_out(scan, id, value);
+}
+
+/* One transaction: goes on from scan->at, copies at most `want` records that pass. */
+static void slice_of_scan(struct scan *scan, size_t want)
+{
+    struct db_txn *txn = &scan->reader->txn;
+    struct db_cursor cursor;
+    scan->count = scan->bytes = 0;
+    if (want > SLICE_RECORDS)
+        want = SLICE_RECORDS;
+    db_read_begin(txn);
+    db_cursor_open(txn, scan->table, &cursor);
+    bool there = position(scan, &cursor);
+    for (size_t looks = 0; looks < SLICE_LOOKS && scan->count < want && scan->bytes < SLICE_BYTES; looks++) {
+        uint64_t id;
+        if (!there || !here(scan, &cursor, &id)) {
+            scan->ended = true;
+            break;
+        }
+        scan->at = id;
+        look(scan, &cursor, id);
+        if (scan->error != STORE_OK)
+            break;
+        there = scan->filter->descending ? db_cursor_prev(&cursor) : db_cursor_next(&cursor);
+    }
+    db_cursor_close(&cursor);
+    enum store_error error = db_read_end(txn);
+    if (scan->error == STORE_OK)
+        scan->error = error;
+}
+
+static void scan_begin(struct scan *scan, struct store_reader *reader, const struct audit_filter *filter)
+{
+    scan->reader = reader;
+    scan->filter = filter;
+    scan->table = DB_AUDIT;
+    scan->prefix_len = 0;
+    scan->at = filter->after;
+    scan->ended = false;
+    scan->error = STORE_OK;
+    if (filter->descending && filter->after == 0)
+        scan->at = UINT64_MAX; /* no id comes that far */
+    if (!filter->ns.data || !filter->key.data)
+        return;
+    size_t len = index_key(filter->ns, filter->key, 0, scan->prefix);
+    scan->table = DB_AUDIT_BY_KEY;
+    scan->ended = len == 0; /* no such pair can be there */
+    scan->prefix_len = len == 0 ? 0 : len - 8;
+}
+
+/* Looks for one record more than the limit: whether there is a next page is known, not guessed. */
+enum store_error store_audit_query(struct store_reader *reader, const struct audit_filter *filter,
+                                   bool (*each)(void *arg, const struct audit_record *record), void *arg,
+                                   uint64_t *next_after)
+{
+    struct scan scan;
+    scan_begin(&scan, reader, filter);
+    size_t left = filter->limit;
+    uint64_t last = 0;
+    *next_after = 0;
+    while (!scan.ended && scan.error == STORE_OK) {
+        slice_of_scan(&scan, left < SIZE_MAX ? left + 1 : left);
+        for (size_t i = 0; i < scan.count && scan.error == STORE_OK; i++) {
+            struct slice bytes = {reader->copies.data + scan.copies[i].offset, scan.copies[i].len};
+            struct audit_record record;
+            if (left == 0) {
+                *next_after = last;
+                return STORE_OK;
+            }
+            if (!record_decode(bytes, &record))
+                return STORE_FORMAT;
+            record.id = last = scan.copies[i].id;
+            left = each(arg, &record) ? left - 1 : 0;
+        }
+    }
+    return scan.error;
+}

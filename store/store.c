@@ -1,0 +1,143 @@
+/*
+ * store/store.c - opens and closes a store; turns what a crash left behind into records.
+ *
+ * The order matters both ways: the folder's lock before LMDB's files, the leftovers before the first new change; and
+ * back: the writer ends before LMDB closes, LMDB before the lock goes.
+ */
+#include "store/store.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "store/apply.h"
+#include "store/handle.h"
+
+#define MAX_SIZE_LEAST ((uint64_t)1 << 20) /* below this nothing would be left beside the reserve */
+#define LEFTOVERS_PER_COMMIT 256
+#define DROP_PER_COMMIT 256
+
+static enum store_error make_room(struct store *store, struct buffer *scratch)
+{
+    struct batch batch;
+    batch_begin(&batch, store->db, scratch);
+    size_t removed = batch_drop_oldest(&batch, DROP_PER_COMMIT);
+    enum store_error error = batch_commit(&batch);
+    return error == STORE_OK && removed == 0 ? STORE_FULL : error;
+}
+
+/* In steps, so that any number of leftovers fits into the reserve that was kept for them. */
+static enum store_error take_leftovers(struct store *store, bool drop_oldest, struct leftovers *state)
+{
+    struct buffer scratch = {0}, intent = {0};
+    enum store_error error = STORE_OK;
+    for (size_t looked = 1; looked > 0 && error == STORE_OK;) {
+        struct batch batch;
+        struct leftovers next = *state;
+        batch_begin(&batch, store->db, &scratch);
+        looked = batch_leftovers(&batch, &next, &intent, LEFTOVERS_PER_COMMIT);
+        error = batch_commit(&batch);
+        if (error == STORE_OK) {
+            *state = next;
+        } else if (error == STORE_FULL && drop_oldest) {
+            error = make_room(store, &scratch);
+            looked = 1;
+        }
+    }
+    buffer_free(&scratch);
+    buffer_free(&intent);
+    return error;
+}
+
+static void tell_leftovers(const struct store_options *options, const struct leftovers *state)
+{
+    char line[160];
+    if (!options->notice || state->found == 0)
+        return;
+    (void)snprintf(line, sizeof line,
+                   "store: %" PRIu64 " effects had no recorded outcome when the gateway stopped; %" PRIu64
+                   " are in doubt now",
+                   state->found, state->in_doubt);
+    options->notice(options->notice_arg, line);
+}
+
+static enum store_error start(struct store *store, const struct store_options *options, char *why, size_t why_cap)
+{
+    struct leftovers state = {0};
+    (void)db_clear_dead_readers(store->db);
+    enum store_error error = take_leftovers(store, options->drop_oldest, &state);
+    if (error != STORE_OK) {
+        (void)snprintf(why, why_cap, "store %s: cannot record what the last stop left behind: %s", options->path,
+                       error == STORE_FULL ? "no room; raise store.max_size or free disk space" : "write failed");
+        return error;
+    }
+    tell_leftovers(options, &state);
+    error = writer_start(store->db, options, state.in_doubt, &store->writer);
+    if (error != STORE_OK)
+        (void)snprintf(why, why_cap, "store %s: cannot start the writer", options->path);
+    return error;
+}
+
+static enum store_error open_folder(const char *path, bool readonly, struct store **out, char *why, size_t why_cap)
+{
+    *out = calloc(1, sizeof **out);
+    if (!*out) {
+        (void)snprintf(why, why_cap, "store %s: out of memory", path);
+        return STORE_IO;
+    }
+    return folder_enter(path, readonly, &(*out)->folder, why, why_cap);
+}
+
+enum store_error store_open(const struct store_options *options, struct store **out, char *why, size_t why_cap)
+{
+    uint64_t max_size = options->max_size > MAX_SIZE_LEAST ? options->max_size : MAX_SIZE_LEAST;
+    enum store_error error = open_folder(options->path, false, out, why, why_cap);
+    if (error == STORE_OK)
+        error = db_open(options->path, max_size, false, &(*out)->db, why, why_cap);
+    if (error == STORE_OK)
+        error = folder_sync(options->path, why, why_cap);
+    if (error == STORE_OK)
+        error = start(*out, options, why, why_cap);
+    if (error != STORE_OK)
+        store_close(out);
+    return error;
+}
+
+enum store_error store_open_readonly(const char *path, struct store **out, char *why, size_t why_cap)
+{
+    enum store_error error = open_folder(path, true, out, why, why_cap);
+    if (error == STORE_OK)
+        error = db_open(path, 0, true, &(*out)->db, why, why_cap);
+    if (error != STORE_OK)
+        store_close(out);
+    return error;
+}
+
+void store_close(struct store **store)
+{
+    if (!*store)
+        return;
+    writer_stop(&(*store)->writer);
+    db_close(&(*store)->db);
+    folder_leave(&(*store)->folder);
+    free(*store);
+    *store = NULL;
+}
+
+void store_submit(struct store *store, struct store_op *op)
+{
+    if (store && store->writer) {
+        writer_submit(store->writer, op);
+        return;
+    }
+    op->error = STORE_CLOSED;
+    op->done(op);
+}
+
+void store_health(struct store *store, struct store_health *out)
+{
+    if (store->writer)
+        writer_health(store->writer, out);
+    else
+        *out = (struct store_health){.reason = "opened for reading only"};
+}

@@ -1,0 +1,499 @@
+/*
+ * store/writer.c - the thread that owns every change: it queues, commits in groups, keeps room, and hands out results.
+ *
+ * Queue and ownership. store_submit() links the op into a list under a mutex; from then on it is the writer's. The
+ * writer takes the whole list at once, works it off in chunks of one transaction and one sync each, and gives every op
+ * back through `done`, once. While one commit runs the next list gathers: group commit without a timer. After a
+ * commit come first the `raised` calls of the chunk, then its `done` calls in the order of submission: the gate must
+ * know of a raise before anyone may act on a verdict.
+ *
+ * Room. LMDB needs free pages even to delete, and copies every page it changes, so a map that is filled up can't be
+ * emptied any more. A reserve is therefore kept from new work (admissions, and records that close no effect): these get
+ * STORE_FULL while outcomes still go through, in small chunks, since a chunk's copies come out of the same reserve.
+ *
+ * Outcomes. A record that closes an effect says what a partner did; it must not be lost because of new work in the same
+ * chunk or because the disk is full for a minute. When a chunk fails its outcomes are tried once more without the new
+ * work and without retention; when that fails too they are kept and tried again with every chunk and every second, until the store is closed.
+ * They can't pile up: while commits fail no effect begins.
+ *
+ * Failed commits, by what LMDB does (mdb_txn_commit, mdb_env_sync, mdb_env_write_meta). A commit writes the changed
+ * pages to places that the last root page does not use, syncs, then writes the new root page into the other of two
+ * slots, synchronously.
+ * - The map is full (also found by the commit alone, when it saves its list of free pages), or a page write or the
+ *   sync fails: the old root page stays in force, and the next transaction starts from the last durable state. A page
+ *   that the failed sync left behind is referenced by nothing, and is written and synced anew before it is used. Not to
+ *   be trusted after a failed sync is a page that was thought written; there is none.
+ * - Writing the root page fails: what is on disk is unknown until the file is read anew. LMDB marks the environment and
+ *   refuses every transaction from then on (MDB_PANIC), readers too. So do we, until the process is restarted. That
+ *   chunk's ops were answered with an error, yet may be there after the restart: a fence that is up and an effect that
+ *   is in doubt though nothing was sent. Both err on the safe side.
+ *
+ * What an op does to the tables is left to apply.c.
+ */
+#include "store/writer.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "store/apply.h"
+
+#define CHUNK_OPS 1024       /* most ops in one transaction */
+#define CHUNK_OPS_TIGHT 16   /* the same while new work is refused */
+#define PAGES_PER_OP 8       /* pages that an op may copy or add: paths through four trees */
+#define RESERVE_DIVISOR 32   /* about 3 per cent of the map are kept from new work */
+#define RESERVE_PAGES_MIN 64 /* a few small transactions: a page freed by one can be used by the next but one */
+#define EXPIRE_OPS 64
+#define EXPIRE_STEPS_IDLE 8
+#define DROP_OPS 256
+#define DROP_STEPS_MAX 64
+#define TICK_MS 1000
+#define READER_CHECK_TICKS 60
+
+struct writer {
+    struct db *db;
+    struct store_options options; /* path is not ours to keep: NULL */
+    pthread_t thread;
+
+    pthread_mutex_t queue_lock;
+    pthread_cond_t queue_filled;
+    struct store_op *queue, **queue_end;
+    bool closing;
+
+    /* The writer thread's own. */
+    struct store_op *chunk[CHUNK_OPS];
+    bool raised[CHUNK_OPS];
+    size_t chunk_len;
+    struct store_op *held, **held_end; /* outcomes whose commit failed */
+    struct buffer scratch;
+    size_t chunk_max;
+    bool failing, full, last; /* last: the store is closing and this is the last list */
+    uint64_t next_tick_ms;
+    unsigned ticks;
+
+    pthread_mutex_t health_lock;
+    struct store_health health;
+};
+
+static uint64_t monotonic_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static void notice(struct writer *w, const char *text)
+{
+    if (w->options.notice)
+        w->options.notice(w->options.notice_arg, text);
+}
+
+static bool is_outcome(const struct store_op *op)
+{
+    return op->kind == STORE_RECORD && op->record.effect_id != 0;
+}
+
+/* Health. */
+
+static void publish(struct writer *w)
+{
+    pthread_mutex_lock(&w->health_lock);
+    w->health.writable = !w->failing && !w->full;
+    if (w->health.writable)
+        w->health.reason = NULL;
+    else if (db_dead(w->db))
+        w->health.reason = "the store failed while it wrote its root page; a restart is needed";
+    else if (w->failing)
+        w->health.reason = "the last write to the store failed";
+    else
+        w->health.reason = "the store is full";
+    pthread_mutex_unlock(&w->health_lock);
+}
+
+static void set_failing(struct writer *w, bool failing, const char *why)
+{
+    char line[200];
+    if (failing != w->failing && failing) {
+        (void)snprintf(line, sizeof line, "store: write failed: %s; new calls are refused until it works again", why);
+        notice(w, line);
+    } else if (failing != w->failing) {
+        notice(w, "store: writing works again");
+    }
+    w->failing = failing;
+    publish(w);
+}
+
+static void set_full(struct writer *w, bool full)
+{
+    if (full && !w->full)
+        notice(w, "store: full: new calls are refused until there is room (retention, or a larger max_size)");
+    else if (!full && w->full)
+        notice(w, "store: there is room again");
+    w->full = full;
+    publish(w);
+}
+
+/* Ends the batch and keeps the books. `second` is explained at attempt(). */
+static enum store_error commit(struct writer *w, struct batch *batch, size_t operations, bool second)
+{
+    enum store_error error = batch_commit(batch);
+    if (error != STORE_OK) {
+        set_failing(w, true, db_txn_error_text(&batch->txn));
+        return error;
+    }
+    pthread_mutex_lock(&w->health_lock);
+    w->health.commits += batch->txn.dirty ? 1 : 0;
+    w->health.operations += operations;
+    w->health.in_doubt -= batch->resolved;
+    pthread_mutex_unlock(&w->health_lock);
+    if (batch->txn.dirty && !second)
+        set_failing(w, false, NULL);
+    return STORE_OK;
+}
+
+/* Room. */
+
+static uint64_t reserve_pages(const struct db_space *space)
+{
+    uint64_t part = space->pages / RESERVE_DIVISOR;
+    return part > RESERVE_PAGES_MIN ? part : RESERVE_PAGES_MIN;
+}
+
+static uint64_t spare_pages(const struct db_space *space)
+{
+    uint64_t reserve = reserve_pages(space);
+    return space->free > reserve ? space->free - reserve : 0;
+}
+
+/* Free pages, counted as far as the decision at hand needs. */
+static bool look_at_space(struct writer *w, struct db_space *out)
+{
+    if (db_space(w->db, 0, out) != STORE_OK)
+        return false;
+    return db_space(w->db, reserve_pages(out) + CHUNK_OPS * PAGES_PER_OP, out) == STORE_OK;
+}
+
+/* audit.when_full drop-oldest: goes on until half a reserve is free above the reserve, so that it is not the toll of
+ * every chunk. */
+static void drop_oldest(struct writer *w, struct db_space *space)
+{
+    for (int step = 0; step < DROP_STEPS_MAX && spare_pages(space) < reserve_pages(space) / 2; step++) {
+        struct batch batch;
+        batch_begin(&batch, w->db, &w->scratch);
+        bool some = batch_drop_oldest(&batch, DROP_OPS) > 0;
+        if (!some) {
+            db_abort(&batch.txn);
+            return;
+        }
+        if (commit(w, &batch, 0, false) != STORE_OK || !look_at_space(w, space))
+            return;
+    }
+}
+
+static void look_for_room(struct writer *w)
+{
+    struct db_space space;
+    if (!look_at_space(w, &space))
+        return; /* the chunk's own transaction will tell why */
+    if (spare_pages(&space) < PAGES_PER_OP && w->options.drop_oldest) {
+        if (!w->full)
+            notice(w, "store: full: the oldest audit records make room (audit.when_full is drop-oldest)");
+        drop_oldest(w, &space);
+    }
+    uint64_t ops = spare_pages(&space) / PAGES_PER_OP;
+    set_full(w, ops == 0);
+    if (ops == 0)
+        ops = CHUNK_OPS_TIGHT;
+    w->chunk_max = ops < CHUNK_OPS ? (size_t)ops : CHUNK_OPS;
+}
+
+/* One chunk. */
+
+static uint64_t expiry(const struct writer *w, uint64_t now_ms)
+{
+    return w->options.retain_ms != 0 && now_ms > w->options.retain_ms ? now_ms - w->options.retain_ms : 0;
+}
+
+static size_t apply(struct writer *w, struct batch *batch, bool outcomes_only)
+{
+    size_t applied = 0;
+    for (size_t i = 0; i < w->chunk_len && batch->txn.error == 0; i++) {
+        struct store_op *op = w->chunk[i];
+        w->raised[i] = false;
+        if (outcomes_only && !is_outcome(op))
+            continue;
+        if (op->kind == STORE_ADMIT)
+            w->raised[i] = batch_admit(batch, op);
+        else
+            batch_record(batch, op);
+        applied += op->error == STORE_OK ? 1 : 0;
+    }
+    return applied;
+}
+
+static size_t expire_limit(const struct writer *w, size_t wanted)
+{
+    return wanted < w->chunk_max ? wanted : w->chunk_max;
+}
+
+/* One transaction. Retention rides on it, twice as fast as records come in: it must keep up, and must not hold up. A
+ * second try that succeeds without the new work does not mean that writing works again. */
+static enum store_error attempt(struct writer *w, bool outcomes_only, bool second)
+{
+    struct batch batch;
+    batch_begin(&batch, w->db, &w->scratch);
+    size_t applied = apply(w, &batch, outcomes_only);
+    if (!outcomes_only)
+        (void)batch_expire(&batch, expiry(w, batch.now_ms), expire_limit(w, EXPIRE_OPS + 2 * applied));
+    return commit(w, &batch, applied, second);
+}
+
+static void fail(struct store_op *op, enum store_error error)
+{
+    op->error = error;
+    op->verdict = (enum store_verdict)0;
+    op->highest = op->effect_id = op->audit_id = 0;
+}
+
+static void hold(struct writer *w, struct store_op *op)
+{
+    op->next = NULL;
+    *w->held_end = op;
+    w->held_end = &op->next;
+}
+
+static void hand_out(struct writer *w, enum store_error new_error, enum store_error outcome_error)
+{
+    bool may_hold = !w->last && !db_dead(w->db);
+    for (size_t i = 0; i < w->chunk_len && new_error == STORE_OK && w->options.raised; i++) {
+        const struct store_op *op = w->chunk[i];
+        if (w->raised[i])
+            w->options.raised(w->options.raised_arg, op->record.ns, op->record.key, op->highest);
+    }
+    for (size_t i = 0; i < w->chunk_len; i++) {
+        struct store_op *op = w->chunk[i];
+        enum store_error error = is_outcome(op) ? outcome_error : new_error;
+        if (error != STORE_OK && is_outcome(op) && may_hold) {
+            hold(w, op);
+            continue;
+        }
+        if (error != STORE_OK)
+            fail(op, error);
+        op->done(op);
+    }
+}
+
+static void run_chunk(struct writer *w)
+{
+    size_t outcomes = 0;
+    for (size_t i = 0; i < w->chunk_len; i++)
+        outcomes += is_outcome(w->chunk[i]) ? 1 : 0;
+    enum store_error new_error = STORE_FULL, outcome_error = STORE_OK;
+    if (!w->full) {
+        new_error = outcome_error = attempt(w, false, false);
+        if (new_error != STORE_OK && outcomes > 0)
+            outcome_error = attempt(w, true, true);
+    } else if (outcomes > 0) {
+        outcome_error = attempt(w, true, false);
+    }
+    hand_out(w, new_error, outcome_error);
+}
+
+static void run(struct writer *w, struct store_op *list)
+{
+    *w->held_end = list; /* what was held goes first */
+    list = w->held;
+    w->held = NULL;
+    w->held_end = &w->held;
+    while (list) {
+        look_for_room(w);
+        w->chunk_len = 0;
+        for (; list && w->chunk_len < w->chunk_max; list = list->next)
+            w->chunk[w->chunk_len++] = list;
+        run_chunk(w);
+    }
+}
+
+/* What is due once a second. */
+
+/* While commits fail no call comes in that would try one, and readiness would never come back. */
+static void probe(struct writer *w)
+{
+    struct batch batch;
+    batch_begin(&batch, w->db, &w->scratch);
+    batch_touch(&batch);
+    (void)commit(w, &batch, 0, false);
+}
+
+static bool queue_empty(struct writer *w)
+{
+    pthread_mutex_lock(&w->queue_lock);
+    bool empty = !w->queue;
+    pthread_mutex_unlock(&w->queue_lock);
+    return empty;
+}
+
+static void expire_idle(struct writer *w)
+{
+    size_t limit = expire_limit(w, EXPIRE_OPS), removed = limit;
+    for (int step = 0; step < EXPIRE_STEPS_IDLE && removed == limit && queue_empty(w); step++) {
+        struct batch batch;
+        batch_begin(&batch, w->db, &w->scratch);
+        removed = batch_expire(&batch, expiry(w, batch.now_ms), limit);
+        if (removed == 0) {
+            db_abort(&batch.txn);
+            return;
+        }
+        if (commit(w, &batch, 0, false) != STORE_OK)
+            return;
+    }
+}
+
+static void measure(struct writer *w)
+{
+    struct db_space space;
+    if (db_space(w->db, UINT64_MAX, &space) != STORE_OK)
+        return;
+    pthread_mutex_lock(&w->health_lock);
+    w->health.max_bytes = space.pages * space.page_bytes;
+    w->health.used_bytes = (space.pages - space.free) * space.page_bytes;
+    pthread_mutex_unlock(&w->health_lock);
+}
+
+static void tick(struct writer *w)
+{
+    if (w->ticks++ % READER_CHECK_TICKS == 0)
+        (void)db_clear_dead_readers(w->db);
+    if (w->held)
+        run(w, NULL);
+    else if (w->failing && !db_dead(w->db))
+        probe(w);
+    if (!w->failing && w->options.retain_ms != 0)
+        expire_idle(w);
+    look_for_room(w);
+    measure(w);
+}
+
+/* Waits for work or the next tick. NULL with `last` set: nothing more will come. */
+static struct store_op *take(struct writer *w)
+{
+    struct timespec until = {(time_t)(w->next_tick_ms / 1000), (long)(w->next_tick_ms % 1000) * 1000000};
+    pthread_mutex_lock(&w->queue_lock);
+    int rc = 0;
+    while (!w->queue && !w->closing && rc != ETIMEDOUT)
+        rc = pthread_cond_timedwait(&w->queue_filled, &w->queue_lock, &until);
+    struct store_op *list = w->queue;
+    w->queue = NULL;
+    w->queue_end = &w->queue;
+    w->last = w->closing;
+    pthread_mutex_unlock(&w->queue_lock);
+    return list;
+}
+
+static void *writer_main(void *arg)
+{
+    struct writer *w = arg;
+    while (!w->last) {
+        struct store_op *list = take(w);
+        if (list || w->last)
+            run(w, list);
+        uint64_t now = monotonic_ms();
+        if (now >= w->next_tick_ms && !w->last) {
+            tick(w);
+            w->next_tick_ms = monotonic_ms() + TICK_MS;
+        }
+    }
+    return NULL;
+}
+
+static int init_locks(struct writer *w)
+{
+    pthread_condattr_t attr;
+    int rc = pthread_condattr_init(&attr);
+    if (rc != 0)
+        return rc;
+    rc = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* a clock set back must not stop the ticks */
+    if (rc == 0)
+        rc = pthread_cond_init(&w->queue_filled, &attr);
+    pthread_condattr_destroy(&attr);
+    if (rc == 0)
+        rc = pthread_mutex_init(&w->queue_lock, NULL);
+    if (rc == 0)
+        rc = pthread_mutex_init(&w->health_lock, NULL);
+    return rc;
+}
+
+enum store_error writer_start(struct db *db, const struct store_options *options, uint64_t in_doubt,
+                              struct writer **out)
+{
+    *out = NULL;
+    struct writer *w = calloc(1, sizeof *w);
+    if (!w)
+        return STORE_IO;
+    w->db = db;
+    w->options = *options;
+    w->options.path = NULL;
+    w->queue_end = &w->queue;
+    w->held_end = &w->held;
+    w->chunk_max = CHUNK_OPS;
+    w->health.in_doubt = in_doubt;
+    w->next_tick_ms = monotonic_ms() + TICK_MS;
+    if (init_locks(w) != 0) {
+        free(w);
+        return STORE_IO;
+    }
+    look_for_room(w); /* health is right from the first moment */
+    measure(w);
+    if (pthread_create(&w->thread, NULL, writer_main, w) != 0) {
+        free(w);
+        return STORE_IO;
+    }
+    *out = w;
+    return STORE_OK;
+}
+
+void writer_submit(struct writer *writer, struct store_op *op)
+{
+    op->next = NULL;
+    pthread_mutex_lock(&writer->queue_lock);
+    bool closed = writer->closing;
+    if (!closed) {
+        if (!writer->queue)
+            pthread_cond_signal(&writer->queue_filled);
+        *writer->queue_end = op;
+        writer->queue_end = &op->next;
+    }
+    pthread_mutex_unlock(&writer->queue_lock);
+    if (closed) {
+        fail(op, STORE_CLOSED);
+        op->done(op);
+    }
+}
+
+void writer_stop(struct writer **writer)
+{
+    struct writer *w = *writer;
+    if (!w)
+        return;
+    pthread_mutex_lock(&w->queue_lock);
+    w->closing = true;
+    pthread_cond_signal(&w->queue_filled);
+    pthread_mutex_unlock(&w->queue_lock);
+    pthread_join(w->thread, NULL);
+    pthread_mutex_destroy(&w->queue_lock);
+    pthread_mutex_destroy(&w->health_lock);
+    pthread_cond_destroy(&w->queue_filled);
+    buffer_free(&w->scratch);
+    free(w);
+    *writer = NULL;
+}
+
+void writer_health(struct writer *writer, struct store_health *out)
+{
+    pthread_mutex_lock(&writer->health_lock);
+    *out = writer->health;
+    pthread_mutex_unlock(&writer->health_lock);
+}

@@ -1,0 +1,17 @@
+/* store/writer.h - the one thread that changes the store: queue, group commit, room, retention, callbacks. */
+#ifndef FENCEGATE_STORE_WRITER_H
+#define FENCEGATE_STORE_WRITER_H
+
+#include "store/lmdb.h"
+#include "store/store.h"
+
+struct writer;
+
+/* `db` must outlive the writer; of `options` the callbacks and numbers are copied. */
+enum store_error writer_start(struct db *db, const struct store_options *options, uint64_t in_doubt,
+                              struct writer **out) __attribute__((warn_unused_result));
+void writer_submit(struct writer *writer, struct store_op *op);      /* any thread */
+void writer_stop(struct writer **writer);                            /* finishes what was submitted, joins, frees */
+void writer_health(struct writer *writer, struct store_health *out); /* any thread */
+
+#endif

@@ -1,0 +1,270 @@
+"""Limits are held by what comes, not by what is announced, and a refusal costs neither side more than it must."""
+
+import threading
+
+import pytest
+
+import expect
+from client import fenced, request
+from gateway import Gateway, attempt, eventually, route
+from partner import Held
+
+KIB, MIB = 1024, 1024 * 1024
+
+
+@pytest.fixture(scope="module")
+def gw(partner, tmp_path_factory):
+    gateway = Gateway(tmp_path_factory.mktemp("gw"), [route(partner)],
+                      limits={"body": "64MiB", "buffered": "128MiB", "request_timeout": "30s"}).start()
+    yield gateway
+    gateway.end()
+
+
+@pytest.fixture(scope="module")
+def tight(partner, tmp_path_factory):
+    limits = {"body": "40KiB", "buffered": "60KiB", "in_flight": 3, "connections": 8, "headers": "8KiB", "request_timeout": "1s"}
+    gateway = Gateway(tmp_path_factory.mktemp("tight"), [route(partner)], limits=limits).start()
+    yield gateway
+    gateway.end()
+
+
+def test_a_body_of_just_the_limit_passes(tight, partner, mark):
+    expect.relayed(tight.call(f"/pay/{mark}", 5, mark, body=b"x" * 40 * KIB))
+    assert len(partner.seen(mark)[0].body) == 40 * KIB
+
+
+def test_one_byte_more_is_413_and_the_connection_stays_for_small_ones(tight, partner, mark):
+    with tight.connect() as connection:
+        connection.send(request("POST", f"/pay/{mark}", fenced(5, mark), b"x" * (40 * KIB + 1)))
+        expect.refusal(connection.receive(), 413, "body-too-large")
+    assert partner.seen(mark) == [] and tight.fence(mark) is None
+
+
+def test_a_chunked_body_without_end_is_413(tight, partner, mark):
+    with tight.connect() as connection:
+        connection.send(request("POST", f"/pay/{mark}", [*fenced(5, mark), ("Transfer-Encoding", "chunked")]))
+        try:
+            for _ in range(10_000):
+                connection.send(b"400\r\n" + b"x" * KIB + b"\r\n")
+                if not connection.silent(0):
+                    break
+            else:
+                pytest.fail("10 MiB were taken where 40 KiB are allowed")
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        expect.refusal(connection.receive(), 413, "body-too-large")
+    assert partner.seen(mark) == [] and tight.fence(mark) is None
+
+
+def test_chunks_of_a_body_within_the_limit_pass(tight, partner, mark):
+    body = b"".join(b"1\r\nx\r\n" for _ in range(20 * KIB)) + b"0\r\n\r\n"
+    expect.relayed(tight.call(f"/pay/{mark}", 5, mark, headers=[("Transfer-Encoding", "chunked")], body=body))
+    assert partner.seen(mark)[0].body == b"x" * 20 * KIB
+
+
+def test_all_bodies_together_are_limited(tight, partner, mark):
+    first = request("POST", f"/pay/{mark}", fenced(5, mark), b"x" * 38 * KIB)
+    with tight.connect() as connection:
+        connection.send(first[:-1])
+        second = eventually(lambda: (lambda a: a if a.status == 503 else None)(
+            tight.call(f"/pay/{mark}", 5, mark + "-second", body=b"y" * 38 * KIB)), what="the limit")
+        expect.refusal(second, 503, "overloaded")
+        connection.send(first[-1:])
+        expect.relayed(connection.receive())
+    expect.relayed(tight.call(f"/pay/{mark}", 6, mark + "-second", body=b"y" * 38 * KIB))
+
+
+def test_calls_in_flight_are_limited(tight, partner, mark):
+    held = Held()
+    partner.on(mark, held)
+    calls = [tight.send_off(f"/pay/{mark}", 5, f"{mark}-{i}") for i in range(3)]
+    partner.wait_seen(mark, 3)
+    answer = tight.call(f"/pay/{mark}", 5, f"{mark}-more")
+    expect.refusal(answer, 503, "overloaded")
+    assert tight.fence(f"{mark}-more") is None
+    held.release()
+    for call in calls:
+        expect.relayed(call.result(10))
+    expect.relayed(tight.call(f"/pay/{mark}", 5, f"{mark}-more"))
+
+
+def test_connections_are_limited(launch, new_partner, mark):
+    partner, held = new_partner(), Held()
+    partner.on(mark, held)
+    gw = launch(route(partner), limits={"connections": 4})
+    calls = [gw.send_off(f"/pay/{mark}", 5, f"{mark}-{i}") for i in range(4)]
+    partner.wait_seen(mark, 4)
+    with gw.connect() as connection:
+        connection.send(request("POST", f"/pay/{mark}", fenced(5, mark + "-more"), b"x"))
+        expect.refusal(connection.receive(), 503, "overloaded")
+        assert connection.ended()
+    assert gw.admin("/healthz", token=None).status == 200
+    held.release()
+    for call in calls:
+        expect.relayed(call.result(10))
+    eventually(lambda: gw.call(f"/pay/{mark}", 5, mark + "-more").status == 200)
+    assert gw.fence(mark + "-more") == 5
+
+
+def test_headers_up_to_the_limit_pass(gw, partner, mark):
+    expect.relayed(gw.call(f"/pay/{mark}", 5, mark, headers=[("X-Large", "a" * 30_000)]))
+    assert partner.seen(mark)[0].get("X-Large") == "a" * 30_000
+
+
+def test_a_long_target_passes(gw, partner, mark):
+    target = f"/pay/{mark}?" + "q" * 7_000
+    expect.relayed(gw.call(target, 5, mark))
+    assert partner.seen(mark)[0].target == target[4:]
+
+
+@pytest.mark.parametrize("headers", [[("X-Large", "a" * 9_000)], [("X-Many", "a" * 90)] * 100, [("X" * 9_000, "a")]],
+                         ids=["one value", "many", "one name"])
+def test_too_many_or_too_large_headers_are_431(tight, partner, mark, headers):
+    expect.refusal(tight.call(f"/pay/{mark}", 5, mark, headers=headers), 431, "headers-too-large")
+    assert partner.seen(mark) == []
+
+
+@pytest.mark.parametrize("size", [100_000, 2_000_000])
+@pytest.mark.parametrize("part", ["header", "target", "method", "key"])
+def test_a_head_without_end_is_refused(tight, partner, mark, part, size):
+    fill = b"a" * size
+    whole = {"header": request("POST", f"/pay/{mark}", [*fenced(5, mark), ("X-Large", fill)]),
+             "target": request("POST", f"/pay/{mark}?".encode() + fill, fenced(5, mark)),
+             "method": request(fill, f"/pay/{mark}", fenced(5, mark)),
+             "key": request("POST", f"/pay/{mark}", fenced(5, fill))}[part]
+    with tight.connect() as connection:
+        try:
+            connection.send(whole)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        answer = attempt(connection)
+    assert answer is None or 400 <= answer.status < 502, answer
+    assert partner.seen(mark) == []
+    expect.relayed(tight.call(f"/pay/{mark}-next", 1, f"{mark}-next"))
+
+
+# -- time
+
+
+@pytest.mark.parametrize("sent", ["half the head", "half the body"])
+def test_a_request_has_to_arrive_within_request_timeout(tight, partner, mark, sent):
+    whole = request("POST", f"/pay/{mark}", fenced(5, mark), b"0123456789")
+    with tight.connect() as connection:
+        connection.send({"half the head": whole[:30], "half the body": whole[:-5]}[sent])
+        connection.sock.settimeout(5)
+        answer = attempt(connection)
+        if answer is not None:
+            expect.refusal(answer, 408, "request-timeout")
+    assert partner.seen(mark) == [] and tight.fence(mark) is None
+
+
+@pytest.mark.parametrize("part", ["head", "body"])
+def test_a_dripping_request_does_not_renew_its_time(tight, partner, mark, part):
+    whole = request("POST", f"/pay/{mark}", fenced(5, mark), b"x" * 2000)
+    start = 20 if part == "head" else len(whole) - 1990
+    with tight.connect() as connection:
+        connection.send(whole[:start])
+        for index in range(start, start + 40):  # 4 seconds, if nobody stops it
+            if not connection.silent(0.1):
+                break
+            try:
+                connection.send(whole[index:index + 1])
+            except (BrokenPipeError, ConnectionResetError):
+                break
+        else:
+            pytest.fail("still open after 4 s where a request has 1 s")
+    assert partner.seen(mark) == []
+
+
+def test_a_slow_partner_is_not_under_the_request_timeout(tight, partner, mark):
+    held = Held()
+    partner.on(mark, held)
+    call = tight.send_off(f"/pay/{mark}", 5, mark)
+    partner.wait_seen(mark)
+    threading.Timer(1.5, held.release).start()
+    expect.relayed(call.result(10))
+
+
+def test_a_kept_connection_is_closed_after_idle_timeout(launch, partner, mark):
+    gw = launch(route(partner), limits={"idle_timeout": "500ms"})
+    with gw.connect() as connection:
+        connection.send(request("POST", f"/pay/{mark}", fenced(5, mark), b"x"))
+        expect.relayed(connection.receive())
+        connection.sock.settimeout(5)
+        assert connection.ended()
+
+
+# -- refusals that the headers settle
+
+
+REFUSALS = {
+    "stale": (412, "stale-token", "/pay/{}", lambda mark: fenced(4, mark)),
+    "missing": (428, "missing-token", "/pay/{}", lambda mark: fenced(None, mark)),
+    "malformed": (400, "malformed-token", "/pay/{}", lambda mark: fenced("x", mark)),
+    "no route": (404, "no-route", "/none/{}", lambda mark: fenced(6, mark)),
+}
+
+
+@pytest.fixture(params=REFUSALS.values(), ids=REFUSALS.keys())
+def refused(request, gw, partner, mark):
+    status, reason, target, headers = request.param
+    expect.relayed(gw.call(f"/pay/{mark}-first", 5, mark))
+    yield status, reason, target.format(mark), headers(mark)
+    assert partner.seen(mark) == []
+    assert gw.fence(mark) == 5
+
+
+def test_who_waits_for_100_gets_the_refusal_instead(gw, refused):
+    status, reason, target, headers = refused
+    with gw.connect() as connection:
+        connection.send(request("POST", target, [*headers, ("Content-Length", "100"), ("Expect", "100-continue")]))
+        answer = connection.receive()
+        expect.refusal(answer, status, reason)
+        assert answer.interim == []
+
+
+def test_a_large_body_is_refused_before_it_is_read(gw, refused):
+    status, reason, target, headers = refused
+    with gw.connect() as connection:
+        connection.send(request("POST", target, [*headers, ("Content-Length", 20 * MIB)]))
+        expect.refusal(connection.receive(), status, reason)
+
+
+def test_who_sends_a_large_body_all_the_same_reads_the_refusal(gw, refused):
+    """The answer must not be lost in a reset: SDKs would send the call again."""
+    status, reason, target, headers = refused
+    with gw.connect() as connection:
+        connection.send(request("POST", target, [*headers, ("Content-Length", 20 * MIB)]))
+        try:
+            for _ in range(20):
+                connection.send(b"x" * MIB)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        expect.refusal(connection.receive(), status, reason)
+
+
+def test_a_small_body_is_read_first_and_the_connection_stays(gw, refused, partner, mark):
+    status, reason, target, headers = refused
+    with gw.connect() as connection:
+        connection.send(request("POST", target, [*headers, ("Content-Length", "5000")]))
+        assert connection.silent(0.1)
+        connection.send(b"x" * 5000)
+        expect.refusal(connection.receive(), status, reason)
+        connection.send(request("POST", f"/pay/{mark}-last", fenced(5, mark), b"x"))
+        expect.relayed(connection.receive())
+
+
+def test_too_large_is_refused_before_the_body(tight, mark):
+    with tight.connect() as connection:
+        connection.send(request("POST", f"/pay/{mark}", [*fenced(5, mark), ("Content-Length", str(10**15))]))
+        expect.refusal(connection.receive(), 413, "body-too-large")
+    with tight.connect() as connection:
+        connection.send(request("POST", f"/pay/{mark}", [*fenced(5, mark), ("Content-Length", 50 * KIB), ("Expect", "100-continue")]))
+        answer = connection.receive()
+        expect.refusal(answer, 413, "body-too-large")
+        assert answer.interim == []
+
+
+def test_an_unfenced_large_body_passes(gw, partner, mark):
+    expect.relayed(gw.call(f"/pay/{mark}", 5, mark, body=b"x" * 20 * MIB))
+    assert len(partner.seen(mark)[0].body) == 20 * MIB

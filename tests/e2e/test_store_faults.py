@@ -1,0 +1,248 @@
+"""When the store cannot be trusted nothing is sent; when it can again, work goes on; and nothing that was accepted is lost."""
+
+import os
+import shutil
+import stat
+import subprocess
+
+import pytest
+
+import expect
+from gateway import Gateway, eventually, route
+from partner import Held
+
+
+def serve_once(folder, upstream="http://127.0.0.1:1", store="store", **settings):
+    """A `serve` that is expected to refuse: (exit status, lines on standard error)."""
+    gateway = Gateway(folder, [route(upstream)], **{"store": {"path": store}, **settings})
+    gateway.spawn()
+    status = gateway.wait()
+    assert gateway.stdout == [], "it said that it is ready"
+    return status, gateway.stderr
+
+
+def refused(status_and_lines, path):
+    """Exit 3 and one clear line that names the store."""
+    status, lines = status_and_lines
+    assert status == 3, lines
+    assert len(lines) == 1, lines
+    assert str(path) in lines[0], lines
+
+
+def test_a_missing_folder_is_made_and_closed_to_others(launch, partner, mark):
+    gw = launch(route(partner))
+    assert stat.S_IMODE(gw.store.stat().st_mode) == 0o700
+    assert stat.S_IMODE((gw.store / "admin.token").stat().st_mode) == 0o600
+    assert len(gw.admin_token) >= 32
+    expect.relayed(gw.call(f"/pay/{mark}", 5, mark))
+
+
+def test_a_file_in_the_way_is_one_line_and_exit_3(tmp_path):
+    (tmp_path / "store").write_text("not a folder")
+    refused(serve_once(tmp_path), tmp_path / "store")
+    assert (tmp_path / "store").read_text() == "not a folder"
+
+
+def test_a_parent_that_cannot_be_made_is_one_line_and_exit_3(tmp_path):
+    (tmp_path / "file").write_text("")
+    refused(serve_once(tmp_path, store="file/store"), tmp_path / "file/store")
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 2 MiB of its own."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "none", place]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("needs root and mount")
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_a_read_only_disk_is_one_line_and_exit_3(tmp_path, small_disk):
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    refused(serve_once(tmp_path, store="disk/store"), small_disk / "store")
+
+
+def test_a_store_that_is_no_store_is_one_line_and_exit_3(tmp_path):
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "data.mdb").write_bytes(b"this is no database\n" * 1000)
+    refused(serve_once(tmp_path), tmp_path / "store")
+    assert (tmp_path / "store" / "data.mdb").read_bytes() == b"this is no database\n" * 1000
+
+
+def test_an_unknown_format_version_is_one_line_and_exit_3(launch, partner, mark):
+    gw = launch(route(partner))
+    expect.relayed(gw.call(f"/pay/{mark}", 5, mark))
+    assert gw.stop() == 0
+    before = raise_format_version(gw.store)
+    refused(serve_once(gw.folder), gw.store)
+    done = gw.command("audit")
+    assert done.returncode == 3 and len(done.stderr.splitlines()) == 1, done
+    raise_format_version(gw.store, back_to=before)
+    gw.start()
+    assert gw.fence(mark) == 5
+
+
+def raise_format_version(folder, back_to=None):
+    """Changes what the store's `meta` table says about its format, with LMDB's own tools."""
+    if not shutil.which("mdb_dump"):
+        pytest.skip("needs lmdb-utils")
+    dump = subprocess.run(["mdb_dump", "-s", "meta", folder], check=True, capture_output=True, text=True).stdout
+    lines = dump.splitlines()
+    place = next(i for i, line in enumerate(lines) if line.startswith(" ") and (b"format" in (k := bytes.fromhex(line.strip())) or b"version" in k))
+    before, lines[place + 1] = lines[place + 1], back_to or " " + "7f" * (len(lines[place + 1].strip()) // 2)
+    subprocess.run(["mdb_load", "-s", "meta", folder], input="\n".join(lines) + "\n", text=True, check=True)
+    return before
+
+
+def test_a_second_serve_on_the_same_store_is_refused(launch, partner, mark):
+    gw = launch(route(partner))
+    other = gw.folder / "other"
+    other.mkdir()
+    refused(serve_once(other, store=str(gw.store)), gw.store)
+    expect.relayed(gw.call(f"/pay/{mark}", 5, mark))
+    gw.kill()
+    gw.start()  # a killed one leaves no lock behind
+    assert gw.fence(mark) == 5
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_fences_and_audit_outlive_a_restart(launch, partner, mark, end):
+    gw = launch(route(partner))
+    expect.relayed(gw.call(f"/pay/{mark}", 42, mark))
+    expect.refusal(gw.call(f"/pay/{mark}", 41, mark), 412, "stale-token")
+    before = gw.wait_audit(2, key=mark)
+    getattr(gw, end)()
+    gw.start()
+    assert gw.fence(mark) == 42
+    assert gw.audit(key=mark) == before
+    expect.refusal(gw.call(f"/pay/{mark}", 41, mark), 412, "stale-token")
+    expect.relayed(gw.call(f"/pay/{mark}", 42, mark))
+    ids = [int(r["id"]) for r in gw.wait_audit(4, key=mark)]
+    assert ids == sorted(set(ids))
+    assert len(partner.seen(mark)) == 2
+
+
+def test_after_a_crash_every_open_effect_is_in_doubt(launch, partner, mark):
+    held = Held()
+    partner.on(mark, held)
+    gw = launch(route(partner))
+    expect.relayed(gw.call("/pay/done", 1, mark + "-done"))
+    gw.wait_audit(key=mark + "-done", kind="sent")
+    calls = [gw.send_off(f"/pay/{mark}?n={i}", 5, f"{mark}-{i}") for i in range(3)]
+    partner.wait_seen(mark, 3)
+    waiting = gw.send_off(f"/pay/{mark}-never", 6, f"{mark}-0")
+    eventually(lambda: gw.fence(f"{mark}-0") == 6)
+    gw.kill()
+    held.release()
+    for call in [*calls, waiting]:
+        assert call.exception(10) is not None
+    gw.start()
+    found = gw.audit(kind="unknown", reason="gateway-crash")
+    assert sorted((r["key"], r["token"]) for r in found) == sorted([(f"{mark}-{i}", "5") for i in range(3)] + [(f"{mark}-0", "6")])
+    for record in found:
+        expect.record(record, kind="unknown", route="pay", namespace="default", method="POST", upstream_status=None)
+        assert record["effect_id"] and "?" not in record["path"]
+    assert [r["kind"] for r in gw.audit(key=mark + "-done")] == ["sent"]
+    assert len(partner.seen(mark)) == 3 and partner.seen(mark + "-never") == []
+    gw.kill()
+    gw.start()
+    assert gw.audit(reason="gateway-crash") == found, "told twice"
+
+
+def fill_up(place):
+    """Takes what room is left."""
+    with open(place / "filler", "wb") as filler:
+        try:
+            while True:
+                filler.write(b"\0" * 4096)
+                filler.flush()
+        except OSError:
+            pass
+
+
+def test_a_full_disk_sends_nothing_and_mends_itself(launch, new_partner, small_disk, mark, tmp_path):
+    partner = new_partner()
+    gw = launch(route(partner), store={"path": str(small_disk / "store"), "max_size": "64MiB"})
+    expect.relayed(gw.call(f"/pay/{mark}", 1, mark + "-first"))
+    held = Held()
+    partner.on(mark + "-held", held)
+    running = gw.send_off(f"/pay/{mark}-held", 5, mark + "-held")
+    partner.wait_seen(mark + "-held")
+    fill_up(small_disk)
+    accepted = {}
+    for number in range(2000):
+        key = f"{mark}-{number}-" + "k" * 150
+        answer = gw.call(f"/pay/{mark}", 7, key)
+        if answer.status == 503:
+            break
+        expect.relayed(answer)
+        accepted[key] = 7
+    expect.refusal(answer, 503, "store-unavailable", "not-sent")
+    arrived = len(partner.seen(mark))
+    assert arrived == len(accepted) + 1
+    expect.refusal(gw.call(f"/pay/{mark}", 8, mark + "-more"), 503, "store-unavailable", "not-sent")
+    assert len(partner.seen(mark)) == arrived
+    eventually(lambda: gw.admin("/readyz", token=None).status == 503)
+    assert gw.admin("/healthz", token=None).status == 200
+    held.release()
+    expect.relayed(running.result(10))  # the effect happened; the partner's answer is the truth
+    (small_disk / "filler").unlink()
+    eventually(lambda: gw.call(f"/pay/{mark}", 9, mark + "-more").status == 200, what="recovery")
+    eventually(lambda: gw.admin("/readyz", token=None).status == 200)
+    for key, token in accepted.items():
+        assert gw.fence(key) == token
+    assert [r["kind"] for r in gw.wait_audit(1, key=mark + "-held")] == ["sent"]
+    assert gw.stop() == 0
+    gw.start()
+    assert all(gw.fence(key) == token for key, token in list(accepted.items())[-20:])
+
+
+def test_a_drop_that_cannot_be_recorded_is_503(launch, new_partner, small_disk, mark):
+    partner = new_partner()
+    gw = launch(route(partner), store={"path": str(small_disk / "store"), "max_size": "64MiB"})
+    expect.relayed(gw.call(f"/pay/{mark}", 9, mark))
+    gw.wait_audit(key=mark)
+    fill_up(small_disk)
+    drops = []
+    for _ in range(3000):
+        answer = gw.call(f"/pay/{mark}/" + "p" * 2000, 8, mark)
+        if answer.status != 412:
+            break
+        drops.append(answer.json["audit_id"])
+    expect.refusal(answer, 503, "store-unavailable", "not-sent")
+    (small_disk / "filler").unlink()
+    eventually(lambda: gw.call(f"/pay/{mark}", 8, mark).status == 412, what="recovery")
+    assert len(partner.seen(mark)) == 1
+    recorded = {r["id"] for r in gw.audit(key=mark, kind="dropped")}
+    assert set(drops) <= recorded
+
+
+def test_a_full_store_sends_nothing_and_still_records_outcomes(launch, new_partner, mark):
+    partner, held = new_partner(), Held()
+    partner.on(mark + "-held", held)
+    gw = launch(route(partner), store={"path": "store", "max_size": "1MiB"})
+    running = [gw.send_off(f"/pay/{mark}-held", 5, f"{mark}-held{i}") for i in range(10)]
+    partner.wait_seen(mark + "-held", 10)
+    sent = 0
+    for number in range(3000):
+        answer = gw.call(f"/pay/{mark}/" + "p" * 3000, 7, f"{mark}-{number}")
+        if answer.status == 503:
+            break
+        expect.relayed(answer)
+        sent += 1
+    expect.refusal(answer, 503, "store-unavailable", "not-sent")
+    assert len(partner.seen(mark)) == sent
+    held.release()
+    for call in running:
+        expect.relayed(call.result(10))
+    for i in range(10):
+        (found,) = gw.wait_audit(key=f"{mark}-held{i}")
+        assert found["kind"] == "sent"
+    gw.settings["store"]["max_size"] = "64MiB"
+    assert gw.stop() == 0
+    gw.start()
+    expect.relayed(gw.call(f"/pay/{mark}", 8, mark + "-again"))
+    assert gw.fence(f"{mark}-0") == 7

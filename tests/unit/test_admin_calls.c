@@ -1,0 +1,158 @@
+/* tests/unit/test_admin_calls.c - gateway/admin_calls.c: who is let in, what is found. Answers out of a store are
+ * tested end to end. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "gateway/admin_calls.h"
+
+/* No store: a call that got as far as one without leave would crash here. */
+static struct admin_context context = {.token = {.text = "right", .len = 5}};
+static char target_copy[128];
+
+static struct admin_answer ask(struct admin_request request, const char *target)
+{
+    struct admin_answer answer = {0};
+    assert_true(strlen(target) < sizeof target_copy);
+    strcpy(target_copy, target);
+    request.target = target_copy;
+    admin_call(&context, &request, &answer);
+    assert_false(answer.body.failed);
+    assert_true(answer.body.len > 0);
+    return answer;
+}
+
+static void expect(struct admin_request request, const char *target, unsigned status, const char *reason)
+{
+    struct admin_answer answer = ask(request, target);
+    char member[64];
+    snprintf(member, sizeof member, "\"reason\":\"%s\"", reason);
+    if (answer.status != status || strstr(answer.body.text, member) == NULL) {
+        fail_msg("%s %s: %u %s", request.method, target, answer.status, answer.body.text);
+    }
+    assert_string_equal(answer.content_type, "application/problem+json; charset=utf-8");
+    assert_int_equal(answer.challenge, status == 401);
+    assert_int_equal(answer.allow[0] != '\0', status == 405);
+    jsonout_free(&answer.body);
+}
+
+static void test_problem_shape(void **state)
+{
+    struct admin_answer answer = {0};
+    (void)state;
+    admin_problem(&answer, ADMIN_NOT_FOUND, "Say \"what\".");
+    assert_int_equal(answer.status, 404);
+    assert_string_equal(answer.body.text, "{\"type\":\"urn:fencegate:problem:not-found\",\"title\":\"Not found\","
+                                          "\"status\":404,\"detail\":\"Say \\\"what\\\".\",\"reason\":\"not-found\","
+                                          "\"message\":\"Not found\",\"Message\":\"Not found\",\"ErrorCode\":0,"
+                                          "\"error\":{\"type\":\"fencegate_error\",\"code\":\"not-found\","
+                                          "\"message\":\"Say \\\"what\\\".\"}}");
+    jsonout_free(&answer.body);
+}
+
+static void test_a_problem_replaces_what_was_begun(void **state)
+{
+    struct admin_answer answer = {0};
+    (void)state;
+    jsonout_object_begin(&answer.body);
+    jsonout_name(&answer.body, "records");
+    jsonout_array_begin(&answer.body);
+    admin_problem(&answer, ADMIN_STORE, "x");
+    assert_memory_equal(answer.body.text, "{\"type\":", 8);
+    assert_int_equal(answer.retry_after, 1);
+    jsonout_free(&answer.body);
+}
+
+static void test_health_is_open(void **state)
+{
+    struct admin_request request = {.method = "GET", .host = "probe.example"};
+    (void)state;
+    struct admin_answer answer = ask(request, "/healthz?now=1");
+    assert_int_equal(answer.status, 200);
+    assert_string_equal(answer.body.text, "{\"status\":\"ok\"}");
+    jsonout_free(&answer.body);
+}
+
+static void test_a_token_is_needed(void **state)
+{
+    static const char *const guarded[] = {"/v1/audit", "/v1/fences/default/k", "/v1/nothing", "/v1/"};
+    static const char *const methods[] = {"GET", "HEAD", "PUT", "DELETE"};
+    struct admin_request request = {.host = "localhost"};
+    (void)state;
+    for (size_t i = 0; i < 4; i++) {
+        for (size_t j = 0; j < 4; j++) {
+            request.method = methods[j];
+            request.authorization = NULL;
+            expect(request, guarded[i], 401, "unauthorized");
+            request.authorization = "Bearer wrong";
+            expect(request, guarded[i], 401, "unauthorized");
+        }
+    }
+}
+
+static void test_strangers_are_refused_whatever_the_token(void **state)
+{
+    struct admin_request request = {.method = "GET", .host = "evil.example", .authorization = "Bearer right"};
+    (void)state;
+    expect(request, "/v1/audit", 400, "malformed-request");
+    request.authorization = "Bearer wrong";
+    expect(request, "/v1/audit", 400, "malformed-request");
+    request.host = "localhost:8081";
+    request.origin = "http://evil.example";
+    expect(request, "/v1/audit", 400, "malformed-request");
+}
+
+static void test_not_found_and_not_allowed(void **state)
+{
+    struct admin_request request = {.method = "GET", .host = "localhost", .authorization = "Bearer right"};
+    (void)state;
+    expect(request, "/nothing", 404, "not-found");
+    expect(request, "/v1/nothing", 404, "not-found");
+    expect(request, "/v1/fences/default/a/b", 404, "not-found");
+    expect(request, "/healthz/", 404, "not-found");
+    request.method = "POST";
+    expect(request, "/v1/audit", 405, "method-not-allowed");
+    expect(request, "/healthz", 405, "method-not-allowed");
+    request.method = "get";
+    expect(request, "/healthz", 405, "method-not-allowed");
+    request.authorization = NULL;
+    expect(request, "/nothing", 404, "not-found");
+}
+
+static void test_malformed(void **state)
+{
+    static const char *const bad[] = {"*",
+                                      "nothing",
+                                      "/v1/audit?kye=a",
+                                      "/v1/audit?limit=0",
+                                      "/v1/fences/default/k?x=1",
+                                      "/v1/fences/default/",
+                                      "/v1/fences//k",
+                                      "/v1/fences/de%20fault/k",
+                                      "/v1/fences/default/%zz",
+                                      "/v1/fences/default/a%00b",
+                                      "/v1/fences/default/%ff"};
+    struct admin_request request = {.method = "GET", .host = "localhost", .authorization = "Bearer right"};
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        expect(request, bad[i], 400, "malformed-request");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_problem_shape),
+        cmocka_unit_test(test_a_problem_replaces_what_was_begun),
+        cmocka_unit_test(test_health_is_open),
+        cmocka_unit_test(test_a_token_is_needed),
+        cmocka_unit_test(test_strangers_are_refused_whatever_the_token),
+        cmocka_unit_test(test_not_found_and_not_allowed),
+        cmocka_unit_test(test_malformed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,218 @@
+/* tests/unit/test_admin_guard.c - gateway/admin_guard.c: the token file, the token, Host and Origin. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "gateway/admin_guard.h"
+
+struct folder {
+    char path[64], file[96];
+};
+
+static int setup(void **state)
+{
+    struct folder *folder = calloc(1, sizeof *folder);
+    if (folder == NULL) {
+        return -1;
+    }
+    strcpy(folder->path, "/tmp/admin-guard-XXXXXX");
+    if (mkdtemp(folder->path) == NULL) {
+        free(folder);
+        return -1;
+    }
+    snprintf(folder->file, sizeof folder->file, "%s/admin.token", folder->path);
+    *state = folder;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct folder *folder = *state;
+    unlink(folder->file);
+    rmdir(folder->path);
+    free(folder);
+    return 0;
+}
+
+static void put(const char *file, const char *text, size_t len)
+{
+    FILE *out = fopen(file, "w");
+    assert_non_null(out);
+    assert_int_equal(fwrite(text, 1, len, out), len);
+    assert_int_equal(fclose(out), 0);
+    assert_int_equal(chmod(file, 0600), 0);
+}
+
+static void test_makes_the_default_file_once(void **state)
+{
+    struct folder *folder = *state;
+    struct admin_token first, second;
+    struct stat info;
+    char error[256];
+    assert_true(admin_token_load(NULL, folder->path, &first, error, sizeof error));
+    assert_int_equal(first.len, 64);
+    assert_int_equal(strspn(first.text, "0123456789abcdef"), 64);
+    assert_int_equal(stat(folder->file, &info), 0);
+    assert_int_equal(info.st_mode & 07777, 0600);
+    assert_int_equal(info.st_size, 65);
+    assert_true(admin_token_load(NULL, folder->path, &second, error, sizeof error));
+    assert_int_equal(second.len, 64);
+    assert_memory_equal(first.text, second.text, 64);
+    unlink(folder->file);
+    assert_true(admin_token_load(NULL, folder->path, &second, error, sizeof error));
+    assert_memory_not_equal(first.text, second.text, 64);
+}
+
+static void test_does_not_write_through_a_link(void **state)
+{
+    struct folder *folder = *state;
+    struct admin_token token;
+    char error[256], elsewhere[96];
+    snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere", folder->path);
+    assert_int_equal(symlink(elsewhere, folder->file), 0);
+    assert_false(admin_token_load(NULL, folder->path, &token, error, sizeof error));
+    assert_int_equal(access(elsewhere, F_OK), -1);
+}
+
+static void test_a_given_file_must_be_there(void **state)
+{
+    struct folder *folder = *state;
+    struct admin_token token;
+    char error[256];
+    assert_false(admin_token_load(folder->file, folder->path, &token, error, sizeof error));
+    assert_non_null(strstr(error, folder->file));
+    assert_int_equal(access(folder->file, F_OK), -1);
+}
+
+static void test_cuts_one_line_end(void **state)
+{
+    struct folder *folder = *state;
+    struct admin_token token;
+    char error[256];
+    put(folder->file, "secret\n", 7);
+    assert_true(admin_token_load(folder->file, "/nowhere", &token, error, sizeof error));
+    assert_int_equal(token.len, 6);
+    assert_true(admin_token_matches(&token, "Bearer secret"));
+}
+
+static void test_refuses_bad_files(void **state)
+{
+    static const char *const bad[] = {"", "\n", "secret\n\n", "secret\r\n", "two words", "s\xc3\xa4"};
+    struct folder *folder = *state;
+    struct admin_token token;
+    char error[256], longest[ADMIN_TOKEN_MAX + 2];
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        put(folder->file, bad[i], strlen(bad[i]));
+        error[0] = '\0';
+        assert_false(admin_token_load(folder->file, folder->path, &token, error, sizeof error));
+        assert_non_null(strstr(error, folder->file));
+        assert_null(strstr(error, "secret"));
+        assert_null(strchr(error, '\n'));
+    }
+    put(folder->file, "a\0b", 3);
+    assert_false(admin_token_load(folder->file, folder->path, &token, error, sizeof error));
+    memset(longest, 'x', sizeof longest);
+    longest[ADMIN_TOKEN_MAX] = '\n';
+    put(folder->file, longest, ADMIN_TOKEN_MAX + 1);
+    assert_true(admin_token_load(folder->file, folder->path, &token, error, sizeof error));
+    put(folder->file, longest, ADMIN_TOKEN_MAX + 2);
+    assert_false(admin_token_load(folder->file, folder->path, &token, error, sizeof error));
+    memset(longest, 'x', sizeof longest);
+    put(folder->file, longest, ADMIN_TOKEN_MAX + 1);
+    assert_false(admin_token_load(folder->file, folder->path, &token, error, sizeof error));
+}
+
+static void test_token_matches(void **state)
+{
+    struct admin_token token = {.text = "abc123", .len = 6}, none = {.len = 0};
+    (void)state;
+    assert_true(admin_token_matches(&token, "Bearer abc123"));
+    assert_true(admin_token_matches(&token, "bearer  abc123"));
+    assert_true(admin_token_matches(&token, "BEARER abc123 \t"));
+    assert_false(admin_token_matches(&token, NULL));
+    assert_false(admin_token_matches(&token, ""));
+    assert_false(admin_token_matches(&token, "Bearer"));
+    assert_false(admin_token_matches(&token, "Bearer "));
+    assert_false(admin_token_matches(&token, "abc123"));
+    assert_false(admin_token_matches(&token, "Basic abc123"));
+    assert_false(admin_token_matches(&token, "Bearerabc123"));
+    assert_false(admin_token_matches(&token, "Bearer abc12"));
+    assert_false(admin_token_matches(&token, "Bearer abc1234"));
+    assert_false(admin_token_matches(&token, "Bearer abc124"));
+    assert_false(admin_token_matches(&token, "Bearer Abc123"));
+    assert_false(admin_token_matches(&token, "Bearer abc123 abc123"));
+    assert_false(admin_token_matches(&none, "Bearer "));
+    assert_false(admin_token_matches(&none, "Bearer abc123"));
+}
+
+static void test_private_hosts(void **state)
+{
+    static const char *const ours[] = {"127.0.0.1",   "10.1.2.3:8081",   "[::1]:8081",         "localhost",
+                                       "LOCALHOST:1", "gateway:8081",    "localhost.",         "gw.pay.svc:8081",
+                                       "a.internal",  "printer.LOCAL:1", "app.localhost:8081", "localhost.:8081"};
+    static const char *const foreign[] = {"evil.example",
+                                          "evil.example:8081",
+                                          "127.0.0.1.evil.example",
+                                          "1.2.3.4.5",
+                                          "localhost.example",
+                                          "notlocal.example.",
+                                          "svc.example:80",
+                                          "evil-internal.com",
+                                          "",
+                                          ":8081",
+                                          ".",
+                                          "127.1.evil"};
+    char longest[400];
+    (void)state;
+    assert_true(admin_host_private(NULL));
+    for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++) {
+        if (!admin_host_private(ours[i])) {
+            fail_msg("refused: %s", ours[i]);
+        }
+    }
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
+        if (admin_host_private(foreign[i])) {
+            fail_msg("taken: %s", foreign[i]);
+        }
+    }
+    memset(longest, 'a', sizeof longest);
+    longest[sizeof longest - 1] = '\0';
+    assert_false(admin_host_private(longest));
+}
+
+static void test_origins(void **state)
+{
+    (void)state;
+    assert_true(admin_origin_same(NULL, NULL));
+    assert_true(admin_origin_same(NULL, "localhost:8081"));
+    assert_true(admin_origin_same("http://localhost:8081", "LocalHost:8081"));
+    assert_true(admin_origin_same("https://localhost", "localhost"));
+    assert_false(admin_origin_same("http://localhost:8082", "localhost:8081"));
+    assert_false(admin_origin_same("http://localhost:8081", NULL));
+    assert_false(admin_origin_same("http://evil.example", "localhost:8081"));
+    assert_false(admin_origin_same("ftp://localhost:8081", "localhost:8081"));
+    assert_false(admin_origin_same("null", "localhost:8081"));
+    assert_false(admin_origin_same("", ""));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_makes_the_default_file_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_does_not_write_through_a_link, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_given_file_must_be_there, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_cuts_one_line_end, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_refuses_bad_files, setup, teardown),
+        cmocka_unit_test(test_token_matches),
+        cmocka_unit_test(test_private_hosts),
+        cmocka_unit_test(test_origins),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

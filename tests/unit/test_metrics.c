@@ -1,0 +1,172 @@
+/* tests/unit/test_metrics.c - what Prometheus reads. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "gateway/jsonout.h"
+#include "gateway/metrics.h"
+#include "store/store.h"
+
+static const struct metrics_gauges gauges = {.connections = 3, .requests_live = 4, .buffered_bytes = 5};
+static const struct store_health health = {
+    .writable = true, .commits = 6, .operations = 60, .used_bytes = 7, .max_bytes = 8, .in_doubt = 9};
+
+static struct jsonout page;
+
+static bool has(const char *line)
+{
+    jsonout_reset(&page);
+    metrics_write(&page, &gauges, &health);
+    assert_false(page.failed);
+    const char *at = page.text;
+    size_t len = strlen(line);
+    for (; (at = strstr(at, line)) != NULL; at += len)
+        if ((at == page.text || at[-1] == '\n') && at[len] == '\n')
+            return true;
+    return false;
+}
+
+static void routes_by_name(void **state)
+{
+    (void)state;
+    char name[] = "by-name";
+    struct metrics_route *route = metrics_route(name);
+    memset(name, 'x', 3); /* the name was copied */
+    assert_ptr_equal(metrics_route("by-name"), route);
+    assert_ptr_not_equal(metrics_route("xxxname"), route);
+    assert_ptr_equal(metrics_route(NULL), metrics_route(NULL));
+    assert_ptr_not_equal(metrics_route(NULL), metrics_route(""));
+}
+
+static void requests_counted(void **state)
+{
+    struct metrics_route *route = metrics_route("counted");
+    (void)state;
+    assert_true(has("fencegate_requests_total{route=\"counted\",effect=\"sent\",reason=\"\"} 0"));
+    assert_true(has("fencegate_requests_total{route=\"counted\",effect=\"not-sent\",reason=\"stale-token\"} 0"));
+    assert_null(strstr(page.text, "route=\"counted\",effect=\"unknown\""));
+    metrics_request(route, EFFECT_SENT, REASON_NONE);
+    metrics_request(route, EFFECT_SENT, REASON_NONE);
+    metrics_request(route, EFFECT_UNKNOWN, REASON_UPSTREAM_FAILED);
+    metrics_request(route, EFFECT_UNFENCED, REASON_NONE);
+    metrics_request(metrics_route(NULL), EFFECT_NOT_SENT, REASON_NO_ROUTE);
+    assert_true(has("fencegate_requests_total{route=\"counted\",effect=\"sent\",reason=\"\"} 2"));
+    assert_true(has("fencegate_requests_total{route=\"counted\",effect=\"unknown\",reason=\"upstream-failed\"} 1"));
+    assert_true(has("fencegate_requests_total{route=\"counted\",effect=\"unfenced\",reason=\"\"} 1"));
+    assert_true(has("fencegate_requests_total{route=\"\",effect=\"not-sent\",reason=\"no-route\"} 1"));
+}
+
+static void gauges_shown(void **state)
+{
+    struct metrics_route *route = metrics_route("gauged");
+    (void)state;
+    metrics_in_flight(route, 1);
+    metrics_in_flight(route, 1);
+    metrics_in_flight(route, -1);
+    metrics_waiting(route, 1);
+    metrics_waiting(route, -1);
+    assert_true(has("fencegate_effects_in_flight{route=\"gauged\"} 1"));
+    assert_true(has("fencegate_waiting{route=\"gauged\"} 0"));
+    assert_true(has("fencegate_connections 3"));
+    assert_true(has("fencegate_requests_live 4"));
+    assert_true(has("fencegate_buffered_bytes 5"));
+    assert_true(has("fencegate_store_commits_total 6"));
+    assert_true(has("fencegate_store_operations_total 60"));
+    assert_true(has("fencegate_store_used_bytes 7"));
+    assert_true(has("fencegate_store_max_bytes 8"));
+    assert_true(has("fencegate_store_writable 1"));
+    assert_true(has("fencegate_effects_in_doubt 9"));
+    assert_non_null(strstr(page.text, "fencegate_build_info{version=\""));
+}
+
+static void labels_escaped(void **state)
+{
+    (void)state;
+    metrics_route("a\"b\\c\nd");
+    assert_true(has("fencegate_waiting{route=\"a\\\"b\\\\c\\nd\"} 0"));
+}
+
+/* Each family once: HELP, TYPE, then its samples; counters end in _total; a line end at the end. */
+static void families_in_order(void **state)
+{
+    char family[128] = "", seen[4096] = "";
+    (void)state;
+    assert_true(has("fencegate_connections 3"));
+    assert_true(page.text[page.len - 1] == '\n');
+    for (char *line = strtok(page.text, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+        if (strncmp(line, "# HELP ", 7) == 0) {
+            size_t len = strcspn(line + 7, " ");
+            assert_in_range(len, 1, sizeof family - 3);
+            snprintf(family, sizeof family, "%.*s", (int)len, line + 7);
+            char mark[140];
+            snprintf(mark, sizeof mark, "|%s|", family);
+            assert_null(strstr(seen, mark));
+            assert_true(strlen(seen) + strlen(mark) < sizeof seen);
+            strcat(seen, mark);
+            assert_true(line[7 + len] == ' ' && line[8 + len] != '\0');
+        } else if (strncmp(line, "# TYPE ", 7) == 0) {
+            size_t len = strlen(family);
+            assert_int_equal(strncmp(line + 7, family, len), 0);
+            bool counter = strcmp(line + 7 + len, " counter") == 0;
+            assert_true(counter || strcmp(line + 7 + len, " gauge") == 0);
+            bool total = len > 6 && strcmp(family + len - 6, "_total") == 0;
+            assert_true(counter == total);
+        } else {
+            size_t len = strcspn(line, "{ ");
+            assert_int_equal(len, strlen(family));
+            assert_int_equal(strncmp(line, family, len), 0);
+        }
+    }
+}
+
+static void parts_left_out(void **state)
+{
+    struct jsonout out = {0};
+    (void)state;
+    metrics_write(&out, NULL, NULL);
+    assert_null(strstr(out.text, "fencegate_store_"));
+    assert_null(strstr(out.text, "fencegate_connections"));
+    assert_non_null(strstr(out.text, "fencegate_build_info"));
+    jsonout_free(&out);
+}
+
+static void *count_many(void *arg)
+{
+    (void)arg;
+    for (int i = 0; i < 20000; i++) {
+        metrics_request(metrics_route("threads"), EFFECT_SENT, REASON_NONE);
+        metrics_in_flight(metrics_route("threads"), 1);
+        metrics_in_flight(metrics_route("threads"), -1);
+    }
+    return NULL;
+}
+
+static void threads_lose_nothing(void **state)
+{
+    pthread_t threads[4];
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, count_many, NULL), 0);
+    has("fencegate_connections 3"); /* a scrape in between */
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    assert_true(has("fencegate_requests_total{route=\"threads\",effect=\"sent\",reason=\"\"} 80000"));
+    assert_true(has("fencegate_effects_in_flight{route=\"threads\"} 0"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(routes_by_name),       cmocka_unit_test(requests_counted),  cmocka_unit_test(gauges_shown),
+        cmocka_unit_test(labels_escaped),       cmocka_unit_test(families_in_order), cmocka_unit_test(parts_left_out),
+        cmocka_unit_test(threads_lose_nothing),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    jsonout_free(&page);
+    return failed;
+}
