@@ -34,7 +34,8 @@ enum {
     FIELDS_MAX = 1024,      /* header fields of one request */
     ACCEPTS_PER_TURN = 64,
     ACCEPT_PAUSE_MS = 100,
-    RESPONSE_ROOM = 20 * 1024, /* of a connection's memory, beside the request's head */
+    RESPONSE_ROOM = 8 * 1024, /* of a connection's memory, beside the request's head; all of it is cleared each time */
+    FIELD_COST = 64,          /* what libmicrohttpd takes of it for each header field */
 };
 
 const char *inbound_library(void)
@@ -58,40 +59,36 @@ static void watch_idle(struct connection *conn)
     const struct config *config = conn->inbound->worker->settings->config;
     uint64_t wait =
         config->request_timeout_ms < config->idle_timeout_ms ? config->request_timeout_ms : config->idle_timeout_ms;
-    conn->bytes_seen = bytes_received(conn->fd);
+    conn->looked = false;
     conn->partial = false;
     timer_set(&conn->inbound->worker->timers, &conn->timer, conn->inbound->worker->now_ms + wait);
 }
 
 /* libmicrohttpd notices and closes. What was begun was never accepted. */
-static void close_for_time(struct connection *conn, bool tell)
+static void close_for_time(struct connection *conn)
 {
-    if (tell)
-        inbound_raw_answer(conn->fd, REASON_REQUEST_TIMEOUT, NULL);
+    inbound_raw_answer(conn->fd, REASON_REQUEST_TIMEOUT, NULL);
     metrics_request(conn->inbound->worker->no_route, EFFECT_NOT_SENT, REASON_REQUEST_TIMEOUT);
-    shutdown(conn->fd, tell ? SHUT_RD : SHUT_RDWR);
+    shutdown(conn->fd, SHUT_RD);
     conn->inbound->due = true;
 }
 
-/* Due: a request took too long to arrive, or the connection has been idle. Whether a request line has begun only the
- * kernel's byte count tells; it then gets one more request_timeout. */
+/* Due: a request took too long to arrive, or nothing has begun for a while. Whether bytes of a request line came in
+ * between only the kernel's count tells; it is read here, not for every request. A line that has begun gets one more
+ * request_timeout. An idle connection is closed by libmicrohttpd's own inactivity timeout. */
 static void on_connection_timer(struct timer *timer)
 {
     struct connection *conn = (struct connection *)((char *)timer - offsetof(struct connection, timer));
-    const struct config *config = conn->inbound->worker->settings->config;
-    uint64_t now = conn->inbound->worker->now_ms;
+    struct worker *worker = conn->inbound->worker;
     if (conn->request != NULL || conn->partial) {
-        close_for_time(conn, true);
-    } else if (bytes_received(conn->fd) > conn->bytes_seen) {
-        conn->partial = true;
-        timer_set(&conn->inbound->worker->timers, timer, now + config->request_timeout_ms);
-    } else if (config->idle_timeout_ms > config->request_timeout_ms) {
-        timer_set(&conn->inbound->worker->timers, timer, now + config->request_timeout_ms);
-        /* idle_timeout itself is libmicrohttpd's inactivity timeout */
-    } else {
-        shutdown(conn->fd, SHUT_RDWR);
-        conn->inbound->due = true;
+        close_for_time(conn);
+        return;
     }
+    uint64_t bytes = bytes_received(conn->fd);
+    conn->partial = bytes > conn->bytes_seen && (conn->looked || !conn->used);
+    conn->looked = true;
+    conn->bytes_seen = bytes;
+    timer_set(&worker->timers, timer, worker->now_ms + worker->settings->config->request_timeout_ms);
 }
 
 static void name_client(struct connection *conn, const struct sockaddr *address)
@@ -264,11 +261,18 @@ static enum reason copy_head(struct request *request, const char *method, const 
     return REASON_NONE;
 }
 
+/* Also how large the answer's head may be: it is built in what the request's head leaves of the connection's memory
+ * (twice its size, since cookies are copied), and one that does not fit would close the connection without a word. */
 static enum reason judge_size(struct request *request, const struct field_list *list)
 {
     size_t size = MHD_get_connection_info(request->conn->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE)->header_size;
-    return list->count > FIELDS_MAX || size > request->settings->config->headers_max ? REASON_HEADERS_TOO_LARGE
-                                                                                     : REASON_NONE;
+    size_t memory = request->conn->inbound->connection_memory;
+    size_t used = 2 * size + list->count * FIELD_COST + REPLY_HEAD_OWN;
+    request->reply_head_max = memory > used + REPLY_HEAD_MIN ? memory - used : REPLY_HEAD_MIN;
+    if (request->reply_head_max > REPLY_HEAD_MAX)
+        request->reply_head_max = REPLY_HEAD_MAX;
+    bool too_large = list->count > FIELDS_MAX || size > request->settings->config->headers_max;
+    return too_large ? REASON_HEADERS_TOO_LARGE : REASON_NONE;
 }
 
 /* Everything the head settles; what goes to the partner is copied here, the client's memory may go at any time. */
@@ -395,6 +399,7 @@ static void *on_request_line(void *arg, const char *target, struct MHD_Connectio
     if (request->raw_target == NULL)
         request->raw_target_len = 0;
     conn->request = request;
+    conn->used = true;
     timer_set(&inbound->worker->timers, &conn->timer,
               inbound->worker->now_ms + request->settings->config->request_timeout_ms);
     return request;
@@ -505,13 +510,13 @@ static struct MHD_Daemon *start_daemon(struct inbound *inbound)
 {
     const struct config *config = inbound->worker->settings->config;
     unsigned timeout = (unsigned)((config->idle_timeout_ms + 999) / 1000);
-    size_t memory = (size_t)config->headers_max + RESPONSE_ROOM;
+    inbound->connection_memory = (size_t)config->headers_max + RESPONSE_ROOM;
     return MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0,
                             NULL, NULL, on_request, inbound, MHD_OPTION_EXTERNAL_LOGGER, on_daemon_log, NULL,
                             MHD_OPTION_URI_LOG_CALLBACK, on_request_line, inbound, MHD_OPTION_NOTIFY_COMPLETED,
                             on_completed, inbound, MHD_OPTION_NOTIFY_CONNECTION, on_connection, inbound,
                             MHD_OPTION_CONNECTION_LIMIT, 1000000u, MHD_OPTION_CONNECTION_TIMEOUT, timeout,
-                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, memory,
+                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, inbound->connection_memory,
 #if MHD_VERSION >= 0x01000000
                             MHD_OPTION_CLIENT_DISCIPLINE_LVL, 2,
 #else

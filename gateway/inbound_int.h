@@ -21,8 +21,10 @@ struct connection {
     int fd;
     struct request *request; /* under way; NULL: idle */
     struct timer timer;      /* next answer or next request must have made progress by then */
-    uint64_t bytes_seen;     /* received so far when it last became idle */
-    bool partial;            /* a request line had begun at the last look */
+    uint64_t bytes_seen;     /* received in all, at the last look; 0 before the first */
+    bool used;               /* a request line came: bytes_seen 0 is no base any more */
+    bool looked;             /* since it became idle: bytes_seen is a base */
+    bool partial;            /* a request line has begun */
     bool linger;             /* close gently: the client may still be sending */
     char client[64];         /* "address:port" */
 };
@@ -34,7 +36,8 @@ struct inbound {
     struct timer accept_pause; /* out of descriptors: try again then */
     int listen_fd;
     bool listening;
-    bool due; /* libmicrohttpd has something to do */
+    size_t connection_memory; /* bytes libmicrohttpd has for one connection */
+    bool due;                 /* libmicrohttpd has something to do */
     struct farewell *lingering;
     unsigned lingering_count;
 };

@@ -26,9 +26,10 @@ void log_string(struct log_line *line, const char *name, const char *text, size_
 void log_cstring(struct log_line *line, const char *name, const char *text);
 void log_number(struct log_line *line, const char *name, uint64_t value);
 void log_id(struct log_line *line, const char *name, uint64_t value); /* as a string; 0: left out */
-void log_end(struct log_line *line); /* writes it */
+void log_end(struct log_line *line);                                  /* writes it */
 
 /* The short form: an event with one message. */
-void log_message(enum log_level level, const char *event, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void log_message(enum log_level level, const char *event, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -16,10 +16,10 @@
 
 struct problem {
     enum reason reason;
-    unsigned status;      /* 0: the reason's own */
+    unsigned status; /* 0: the reason's own */
     enum effect effect;
-    const char *detail;   /* NULL: a sentence that fits the reason and its numbers is made */
-    struct slice ns, key; /* absent: not shown */
+    const char *detail;                /* NULL: a sentence that fits the reason and its numbers is made */
+    struct slice ns, key;              /* absent: not shown */
     uint64_t token, highest, audit_id; /* 0: not shown */
 };
 

@@ -69,8 +69,8 @@ static bool content_length(struct reply *reply, const struct header_field *field
 static bool add_field(struct reply *reply, const struct header_field *field)
 {
     size_t need = reply->head_len + field->name_len + field->value_len + 2;
-    if (need > REPLY_HEAD_MAX)
-        return give_up(reply, "the partner's header is larger than 16 KiB");
+    if (need > reply->head_max)
+        return give_up(reply, "the partner's header is too large to be relayed");
     if (!grow(&reply->head, &reply->head_cap, need))
         return give_up(reply, "out of memory");
     char *at = reply->head + reply->head_len;

@@ -15,15 +15,18 @@
 
 enum {
     REPLY_BODY_MAX = 64 * 1024,
-    REPLY_HEAD_MAX = 16 * 1024, /* what fits beside a request head in a connection's memory */
+    REPLY_HEAD_MAX = 16 * 1024, /* bytes of an answer's head that are relayed at most */
+    REPLY_HEAD_MIN = 1024,      /* and at least, beside the largest request head */
+    REPLY_HEAD_OWN = 1024,      /* status line and the fields that we and libmicrohttpd add */
 };
 
 struct reply {
     unsigned status;
     char *head; /* "name\0value\0" after each other */
     size_t head_len, head_cap;
-    bool head_done; /* a final (not 1xx) head is whole */
-    bool nonsense;  /* the head can't be trusted or relayed; `complaint` says why */
+    size_t head_max; /* set by the owner: a larger head is nonsense to us, it can't be relayed */
+    bool head_done;  /* a final (not 1xx) head is whole */
+    bool nonsense;   /* the head can't be trusted or relayed; `complaint` says why */
     const char *complaint;
     bool has_length;
     uint64_t length; /* the partner's Content-Length */

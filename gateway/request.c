@@ -66,9 +66,12 @@ static void on_timer(struct timer *timer);
 
 struct request *request_new(struct worker *worker, struct connection *conn)
 {
-    struct request *request = calloc(1, sizeof *request);
+    struct request *request = worker_take_spare(worker);
+    if (request == NULL)
+        request = malloc(sizeof *request);
     if (request == NULL)
         return NULL;
+    memset(request, 0, offsetof(struct request, arena));
     if (!timers_promise(&worker->timers)) {
         free(request);
         return NULL;
@@ -111,7 +114,7 @@ static void maybe_free(struct request *request)
     arena_free(&request->arena);
     settings_unref(&request->settings);
     request->magic = 0;
-    free(request);
+    worker_put_spare(worker, request);
 }
 
 static void uncount(struct request *request)

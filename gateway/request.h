@@ -51,8 +51,6 @@ struct request {
     struct settings *settings;   /* reference; NULL only before the first look */
     struct route_state *route;   /* NULL: no route */
     struct request *next, *prev; /* the worker's list of live requests */
-    struct arena arena;
-
     /* what was asked; text in the arena */
     char *raw_target;
     size_t raw_target_len;
@@ -88,6 +86,7 @@ struct request {
     unsigned attempts;
     bool last_look_failed;
     struct reply reply;
+    size_t reply_head_max; /* bytes: more can't be relayed on this connection */
 
     /* how it ended */
     enum reason reason; /* REASON_NONE: the partner's answer */
@@ -112,6 +111,8 @@ struct request {
     bool answer_begun;   /* a response is made */
     bool discard;        /* the body is read but not kept */
     uint64_t discarded;  /* bytes of it */
+
+    struct arena arena; /* last: its first block need not be cleared */
 };
 
 #define REQUEST_MAGIC 0x46474154u

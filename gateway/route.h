@@ -22,7 +22,8 @@ struct target {
     size_t path_len;
     const char *query; /* with its '?'; NULL when there is none */
     size_t query_len;
-    const char *host; /* absolute-form: its authority, which overrides the Host header (RFC 9112 section 3.2.2); else NULL */
+    const char
+        *host; /* absolute-form: its authority, which overrides the Host header (RFC 9112 section 3.2.2); else NULL */
     size_t host_len;
 };
 

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include "config/config.h"
 #include "gateway/inbound.h"
@@ -40,15 +41,10 @@ struct call {
     struct call *next_spare;
     struct call *next_touched; /* got something of an answer in this turn */
     bool touched;
+    bool custom;                /* CUSTOMREQUEST is set */
     unsigned sendings;          /* how often libcurl wanted to send: more than one is refused */
     struct curl_slist *headers; /* nodes in the request's arena */
     char error[CURL_ERROR_SIZE];
-};
-
-struct socket_io {
-    struct io io;
-    struct upstream *upstream;
-    curl_socket_t fd;
 };
 
 struct upstream {
@@ -58,6 +54,8 @@ struct upstream {
     struct call *spare;
     unsigned spare_count;
     struct call *touched;
+    struct socket_io **sockets; /* by descriptor */
+    size_t socket_cap;
     bool due; /* libcurl wants to be called at once */
     bool activity;
 };
@@ -74,6 +72,24 @@ const char *upstream_library(void)
 
 /* ---- libcurl's sockets and timer ---- */
 
+/* libcurl takes its socket off the poll set after each call and puts it back for the next. That would cost two system
+ * calls a request, so the registration outlives the call: a socket stays in the epoll set until it is closed, or until
+ * something comes while it idles (its partner closed it: libcurl will find out when it takes it up again). */
+struct socket_io {
+    struct io io; /* first: worker_retire() frees by it */
+    struct upstream *upstream;
+    curl_socket_t fd;
+    uint32_t events; /* registered for; 0: not registered */
+    bool wanted;     /* by libcurl, now */
+};
+
+static void unregister(struct socket_io *socket_io)
+{
+    if (socket_io->events != 0)
+        worker_unwatch(socket_io->upstream->worker, socket_io->fd);
+    socket_io->events = 0;
+}
+
 static void on_socket_ready(struct io *io, uint32_t events)
 {
     struct socket_io *socket_io = (struct socket_io *)io;
@@ -81,44 +97,72 @@ static void on_socket_ready(struct io *io, uint32_t events)
     int running;
     int mask = ((events & (EPOLLIN | EPOLLHUP | EPOLLRDHUP)) != 0 ? CURL_CSELECT_IN : 0) |
                ((events & EPOLLOUT) != 0 ? CURL_CSELECT_OUT : 0) | ((events & EPOLLERR) != 0 ? CURL_CSELECT_ERR : 0);
+    if (!socket_io->wanted) {
+        unregister(socket_io);
+        return;
+    }
     upstream->activity = true;
     curl_multi_socket_action(upstream->multi, socket_io->fd, mask, &running); /* may free socket_io */
 }
 
-static void forget_socket(struct upstream *upstream, curl_socket_t fd, struct socket_io *socket_io)
+static struct socket_io *socket_of(struct upstream *upstream, curl_socket_t fd)
 {
-    if (socket_io == NULL)
+    size_t place = (size_t)fd;
+    if (place >= upstream->socket_cap) {
+        size_t cap = place * 2 + 64;
+        struct socket_io **bigger = realloc(upstream->sockets, cap * sizeof(struct socket_io *));
+        if (bigger == NULL)
+            return NULL;
+        memset(bigger + upstream->socket_cap, 0, (cap - upstream->socket_cap) * sizeof(struct socket_io *));
+        upstream->sockets = bigger;
+        upstream->socket_cap = cap;
+    }
+    struct socket_io *socket_io = upstream->sockets[place];
+    if (socket_io == NULL) {
+        socket_io = upstream->sockets[place] = calloc(1, sizeof *socket_io);
+        if (socket_io != NULL)
+            *socket_io = (struct socket_io){.io.ready = on_socket_ready, .upstream = upstream, .fd = fd};
+    }
+    return socket_io;
+}
+
+static void forget_socket(struct upstream *upstream, curl_socket_t fd)
+{
+    size_t place = (size_t)fd;
+    if (place >= upstream->socket_cap || upstream->sockets[place] == NULL)
         return;
-    worker_unwatch(upstream->worker, fd);
-    curl_multi_assign(upstream->multi, fd, NULL);
-    worker_retire(upstream->worker, &socket_io->io);
+    unregister(upstream->sockets[place]);
+    worker_retire(upstream->worker, &upstream->sockets[place]->io);
+    upstream->sockets[place] = NULL;
 }
 
 static int on_socket_change(CURL *easy, curl_socket_t fd, int what, void *arg, void *socket_arg)
 {
-    (void)easy;
+    (void)easy, (void)socket_arg;
     struct upstream *upstream = arg;
-    struct socket_io *socket_io = socket_arg;
-    if (what == CURL_POLL_REMOVE) {
-        forget_socket(upstream, fd, socket_io);
-        return 0;
-    }
-    uint32_t events =
-        (what == CURL_POLL_OUT ? 0u : (uint32_t)EPOLLIN) | (what == CURL_POLL_IN ? 0u : (uint32_t)EPOLLOUT);
-    if (socket_io != NULL) {
-        worker_rewatch(upstream->worker, fd, events, &socket_io->io);
-        return 0;
-    }
-    socket_io = calloc(1, sizeof *socket_io);
+    struct socket_io *socket_io = socket_of(upstream, fd);
     if (socket_io == NULL)
         return -1; /* libcurl fails the transfer */
-    *socket_io = (struct socket_io){.io.ready = on_socket_ready, .upstream = upstream, .fd = fd};
-    if (!worker_watch(upstream->worker, fd, events, &socket_io->io)) {
-        free(socket_io);
+    socket_io->wanted = what != CURL_POLL_REMOVE;
+    if (!socket_io->wanted)
+        return 0;
+    uint32_t events =
+        (what == CURL_POLL_OUT ? 0u : (uint32_t)EPOLLIN) | (what == CURL_POLL_IN ? 0u : (uint32_t)EPOLLOUT);
+    if (events == socket_io->events)
+        return 0;
+    if (socket_io->events != 0)
+        worker_rewatch(upstream->worker, fd, events, &socket_io->io);
+    else if (!worker_watch(upstream->worker, fd, events, &socket_io->io))
         return -1;
-    }
-    curl_multi_assign(upstream->multi, fd, socket_io);
+    socket_io->events = events;
     return 0;
+}
+
+/* Before the close, and so before the number can come back as another socket. */
+static int on_socket_close(void *arg, curl_socket_t fd)
+{
+    forget_socket(arg, fd);
+    return close(fd);
 }
 
 static int on_timer_change(CURLM *multi, long timeout_ms, void *arg)
@@ -128,7 +172,7 @@ static int on_timer_change(CURLM *multi, long timeout_ms, void *arg)
     timer_clear(&upstream->worker->timers, &upstream->timer);
     upstream->due = timeout_ms == 0;
     if (timeout_ms > 0)
-        timer_set(&upstream->worker->timers, &upstream->timer, monotonic_ms() + (uint64_t)timeout_ms);
+        timer_set(&upstream->worker->timers, &upstream->timer, upstream->worker->now_ms + (uint64_t)timeout_ms);
     return 0;
 }
 
@@ -211,6 +255,8 @@ static bool set_fixed(struct call *call)
     SET(TCP_KEEPALIVE, 1L);
     SET(SSL_VERIFYPEER, 1L);
     SET(SSL_VERIFYHOST, 2L);
+    SET(CLOSESOCKETFUNCTION, on_socket_close);
+    SET(CLOSESOCKETDATA, call->upstream);
     SET(PREREQFUNCTION, on_before_sending);
     SET(PREREQDATA, call);
     SET(HEADERFUNCTION, on_head_line);
@@ -261,6 +307,15 @@ static bool set_header_list(struct call *call, struct request *request)
     return ok;
 }
 
+/* What libcurl sends by itself after HTTPGET, POST or NOBODY. */
+static bool own_method(const struct request *request)
+{
+    if (request->head_method)
+        return true;
+    bool body = request->has_body_header || request->body_len > 0;
+    return strcmp(request->method, body ? "POST" : "GET") == 0;
+}
+
 static bool set_call(struct call *call, struct request *request)
 {
     CURL *easy = call->easy;
@@ -277,7 +332,10 @@ static bool set_call(struct call *call, struct request *request)
         SET(POSTFIELDSIZE_LARGE, (curl_off_t)request->body_len);
         SET(POSTFIELDS, request->body_len > 0 ? request->body : "");
     }
-    SET(CUSTOMREQUEST, request->head_method ? NULL : request->method);
+    const char *custom = own_method(request) ? NULL : request->method;
+    if (custom != NULL || call->custom) /* copied by libcurl: not for nothing */
+        SET(CUSTOMREQUEST, custom);
+    call->custom = custom != NULL;
     SET(REQUEST_TARGET, request->forward.target);
     SET(HTTPHEADER, call->headers);
     return bad == CURLE_OK;
@@ -300,6 +358,7 @@ static bool set_up(struct call *call, struct request *request)
         return false;
     if (call->route != request->route->config) {
         curl_easy_reset(call->easy);
+        call->custom = false;
         settings_unref(&call->settings);
         call->settings = settings_ref(request->settings);
         call->route = request->route->config;
@@ -344,7 +403,7 @@ bool upstream_start(struct request *request)
     call->sendings = 0;
     call->error[0] = '\0';
     reply_free(&request->reply); /* of a try that did not connect */
-    request->reply = (struct reply){0};
+    request->reply = (struct reply){.head_max = request->reply_head_max};
     if (!set_up(call, request) || curl_multi_add_handle(upstream->multi, call->easy) != CURLM_OK) {
         call_free(call);
         return false;
@@ -524,7 +583,10 @@ void upstream_free(struct upstream **upstream)
         call_free(gone->spare);
         gone->spare = next;
     }
-    curl_multi_cleanup(gone->multi); /* closes pooled sockets: on_socket_change() still runs */
+    curl_multi_cleanup(gone->multi); /* closes pooled sockets: on_socket_close() still runs */
+    for (size_t fd = 0; fd < gone->socket_cap; fd++)
+        forget_socket(gone, (curl_socket_t)fd);
+    free(gone->sockets);
     timer_clear(&gone->worker->timers, &gone->timer);
     timers_release(&gone->worker->timers);
     free(gone);

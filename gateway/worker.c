@@ -25,7 +25,7 @@
 #include "gateway/upstream.h"
 #include "store/store.h"
 
-enum { EVENTS_PER_TURN = 256, LISTEN_BACKLOG = 4096 };
+enum { EVENTS_PER_TURN = 256, LISTEN_BACKLOG = 4096, SPARE_REQUESTS = 256 };
 
 enum message_kind { MESSAGE_RELOAD, MESSAGE_BEGIN_SHUTDOWN, MESSAGE_CUT, MESSAGE_LEAVE };
 
@@ -97,6 +97,27 @@ void worker_remove(struct worker *worker, struct request *request)
     if (request->next != NULL)
         request->next->prev = request->prev;
     atomic_fetch_sub_explicit(&worker->busy, 1, memory_order_release);
+}
+
+struct request *worker_take_spare(struct worker *worker)
+{
+    struct request *request = worker->spare;
+    if (request != NULL) {
+        worker->spare = request->next;
+        worker->spare_count--;
+    }
+    return request;
+}
+
+void worker_put_spare(struct worker *worker, struct request *request)
+{
+    if (worker->spare_count >= SPARE_REQUESTS) {
+        free(request);
+        return;
+    }
+    request->next = worker->spare;
+    worker->spare = request;
+    worker->spare_count++;
 }
 
 unsigned worker_busy(struct worker *worker)
@@ -172,7 +193,9 @@ void worker_stop(struct worker *worker)
 
 static void on_inbox_ready(struct io *io, uint32_t events)
 {
-    (void)io, (void)events; /* each turn drains the inbox */
+    (void)events;
+    struct worker *worker = (struct worker *)((char *)io - offsetof(struct worker, inbox_io));
+    worker->inbox_due = true;
 }
 
 /* Each part may make work for the others: go round until all are quiet. */
@@ -180,7 +203,8 @@ static void work(struct worker *worker)
 {
     bool more;
     do {
-        more = inbox_drain(&worker->inbox);
+        more = worker->inbox_due && inbox_drain(&worker->inbox);
+        worker->inbox_due = false;
         more = upstream_run(worker->upstream) || more;
         more = inbound_run(worker->inbound) || more;
     } while (more && !worker->stop);
@@ -330,6 +354,8 @@ void worker_free(struct worker **worker)
         return;
     worker_join(gone);
     each_live(gone, request_abandon);
+    for (struct request *spare; (spare = worker_take_spare(gone)) != NULL;)
+        free(spare);
     free_retired(gone);
     timers_free(&gone->timers);
     inbox_destroy(&gone->inbox);

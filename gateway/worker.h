@@ -49,6 +49,7 @@ struct worker {
     int epoll_fd;
     struct inbox inbox;
     struct io inbox_io;
+    bool inbox_due;
     struct timers timers;
     uint64_t now_ms; /* monotonic, of this turn */
     struct inbound *inbound;
@@ -56,7 +57,9 @@ struct worker {
     struct io *retired;
     struct metrics_route *no_route; /* counters of requests that match none */
     struct request *live;           /* all requests not yet freed */
-    atomic_uint busy;               /* how many those are: main looks at it during a shutdown */
+    struct request *spare;          /* memory of ended ones, by `next` */
+    unsigned spare_count;
+    atomic_uint busy; /* how many those are: main looks at it during a shutdown */
     int listen_fd;
     pthread_t thread;
     bool started, stop;
@@ -89,6 +92,8 @@ unsigned worker_busy(struct worker *worker);
 /* For the parts of a worker, on its thread. */
 void worker_add(struct worker *worker, struct request *request);
 void worker_remove(struct worker *worker, struct request *request);
+struct request *worker_take_spare(struct worker *worker); /* memory of an ended one, uncleared; NULL: none */
+void worker_put_spare(struct worker *worker, struct request *request);
 bool worker_watch(struct worker *worker, int fd, uint32_t events, struct io *io) __attribute__((warn_unused_result));
 void worker_rewatch(struct worker *worker, int fd, uint32_t events, struct io *io);
 void worker_unwatch(struct worker *worker, int fd);

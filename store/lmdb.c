@@ -441,25 +441,32 @@ static int count_given_back(MDB_txn *txn, uint64_t enough, uint64_t *free_pages)
     return rc == MDB_NOTFOUND ? 0 : rc;
 }
 
-enum store_error db_space(struct db *db, uint64_t enough, struct db_space *out)
+static int measure(const struct db *db, MDB_txn *txn, uint64_t enough, struct db_space *out)
 {
     MDB_envinfo info;
     MDB_stat stat;
     int rc = mdb_env_info(db->env, &info);
     if (rc == 0)
-        rc = mdb_env_stat(db->env, &stat);
+        rc = mdb_stat(txn, db->table[DB_EFFECTS], &stat);
     if (rc != 0)
-        return translate(rc);
+        return rc;
     uint64_t pages = info.me_mapsize / stat.ms_psize;
     uint64_t touched = info.me_last_pgno + 2; /* LMDB never gives out the last page of the map */
-    *out = (struct db_space){stat.ms_psize, pages, touched < pages ? pages - touched : 0};
-    if (out->free >= enough)
-        return STORE_OK;
+    *out = (struct db_space){.page_bytes = stat.ms_psize,
+                             .pages = pages,
+                             .free = touched < pages ? pages - touched : 0,
+                             .effects = stat.ms_branch_pages + stat.ms_leaf_pages + stat.ms_overflow_pages};
+    return out->free < enough ? count_given_back(txn, enough, &out->free) : 0;
+}
+
+enum store_error db_space(struct db *db, uint64_t enough, struct db_space *out)
+{
     MDB_txn *txn;
-    rc = mdb_txn_begin(db->env, NULL, MDB_RDONLY, &txn);
+    *out = (struct db_space){0};
+    int rc = mdb_txn_begin(db->env, NULL, MDB_RDONLY, &txn);
     if (rc != 0)
         return translate(rc);
-    rc = count_given_back(txn, enough, &out->free);
+    rc = measure(db, txn, enough, out);
     mdb_txn_abort(txn);
     return translate(rc);
 }

@@ -72,8 +72,9 @@ void db_cursor_delete(struct db_cursor *cursor); /* db_cursor_next() then gives 
 
 struct db_space {
     uint64_t page_bytes;
-    uint64_t pages; /* of the map */
-    uint64_t free;  /* never used, or given back; exact only when below `enough` */
+    uint64_t pages;   /* of the map */
+    uint64_t free;    /* never used, or given back; exact only when below `enough` */
+    uint64_t effects; /* pages that the open effects take */
 };
 /* Counts free pages; goes through the list of given-back ones only while it has counted less than `enough`. */
 enum store_error db_space(struct db *db, uint64_t enough, struct db_space *out) __attribute__((warn_unused_result));

@@ -14,8 +14,8 @@
 #include "store/handle.h"
 
 #define MAX_SIZE_LEAST ((uint64_t)1 << 20) /* below this nothing would be left beside the reserve */
-#define LEFTOVERS_PER_COMMIT 256
-#define DROP_PER_COMMIT 256
+#define LEFTOVERS_PER_COMMIT 64
+#define DROP_PER_COMMIT 64
 
 static enum store_error make_room(struct store *store, struct buffer *scratch)
 {

@@ -13,8 +13,8 @@
  *
  * Outcomes. A record that closes an effect says what a partner did; it must not be lost because of new work in the same
  * chunk or because the disk is full for a minute. When a chunk fails its outcomes are tried once more without the new
- * work and without retention; when that fails too they are kept and tried again with every chunk and every second, until the store is closed.
- * They can't pile up: while commits fail no effect begins.
+ * work and without retention; when that fails too they are kept and tried again with every chunk and every second,
+ * until the store is closed. They can't pile up: while commits fail no effect begins.
  *
  * Failed commits, by what LMDB does (mdb_txn_commit, mdb_env_sync, mdb_env_write_meta). A commit writes the changed
  * pages to places that the last root page does not use, syncs, then writes the new root page into the other of two
@@ -46,12 +46,20 @@
 #define PAGES_PER_OP 8       /* pages that an op may copy or add: paths through four trees */
 #define RESERVE_DIVISOR 32   /* about 3 per cent of the map are kept from new work */
 #define RESERVE_PAGES_MIN 64 /* a few small transactions: a page freed by one can be used by the next but one */
+#define PAGES_PER_EFFECT_PAGE 3
 #define EXPIRE_OPS 64
 #define EXPIRE_STEPS_IDLE 8
 #define DROP_OPS 256
 #define DROP_STEPS_MAX 64
 #define TICK_MS 1000
 #define READER_CHECK_TICKS 60
+
+/* A condition that an operator hears of when it comes, and again when it has been gone for a tick: at the edge it may
+ * come and go with every chunk. */
+struct trouble {
+    bool shown, seen; /* seen: since the last tick */
+    const char *gone; /* what is said then */
+};
 
 struct writer {
     struct db *db;
@@ -70,7 +78,10 @@ struct writer {
     struct store_op *held, **held_end; /* outcomes whose commit failed */
     struct buffer scratch;
     size_t chunk_max;
-    bool failing, full, last; /* last: the store is closing and this is the last list */
+    bool dropped_some; /* said once */
+    bool refuse_new;   /* no room for new work */
+    bool last;         /* the store is closing and this is the last list */
+    struct trouble failing, full;
     uint64_t next_tick_ms;
     unsigned ticks;
 
@@ -101,47 +112,50 @@ static bool is_outcome(const struct store_op *op)
 static void publish(struct writer *w)
 {
     pthread_mutex_lock(&w->health_lock);
-    w->health.writable = !w->failing && !w->full;
+    w->health.writable = !w->failing.shown && !w->full.shown;
     if (w->health.writable)
         w->health.reason = NULL;
     else if (db_dead(w->db))
         w->health.reason = "the store failed while it wrote its root page; a restart is needed";
-    else if (w->failing)
+    else if (w->failing.shown)
         w->health.reason = "the last write to the store failed";
     else
         w->health.reason = "the store is full";
     pthread_mutex_unlock(&w->health_lock);
 }
 
-static void set_failing(struct writer *w, bool failing, const char *why)
+static void trouble(struct writer *w, struct trouble *is, const char *text)
+{
+    is->seen = true;
+    if (is->shown)
+        return;
+    is->shown = true;
+    publish(w);
+    notice(w, text);
+}
+
+static void trouble_tick(struct writer *w, struct trouble *is)
+{
+    if (is->shown && !is->seen) {
+        is->shown = false;
+        notice(w, is->gone);
+    }
+    is->seen = false;
+}
+
+static void trouble_write(struct writer *w, const char *why)
 {
     char line[200];
-    if (failing != w->failing && failing) {
-        (void)snprintf(line, sizeof line, "store: write failed: %s; new calls are refused until it works again", why);
-        notice(w, line);
-    } else if (failing != w->failing) {
-        notice(w, "store: writing works again");
-    }
-    w->failing = failing;
-    publish(w);
+    (void)snprintf(line, sizeof line, "store: write failed: %s; new calls are refused until it works again", why);
+    trouble(w, &w->failing, line);
 }
 
-static void set_full(struct writer *w, bool full)
-{
-    if (full && !w->full)
-        notice(w, "store: full: new calls are refused until there is room (retention, or a larger max_size)");
-    else if (!full && w->full)
-        notice(w, "store: there is room again");
-    w->full = full;
-    publish(w);
-}
-
-/* Ends the batch and keeps the books. `second` is explained at attempt(). */
-static enum store_error commit(struct writer *w, struct batch *batch, size_t operations, bool second)
+/* Ends the batch and keeps the books. */
+static enum store_error commit(struct writer *w, struct batch *batch, size_t operations)
 {
     enum store_error error = batch_commit(batch);
     if (error != STORE_OK) {
-        set_failing(w, true, db_txn_error_text(&batch->txn));
+        trouble_write(w, db_txn_error_text(&batch->txn));
         return error;
     }
     pthread_mutex_lock(&w->health_lock);
@@ -149,17 +163,17 @@ static enum store_error commit(struct writer *w, struct batch *batch, size_t ope
     w->health.operations += operations;
     w->health.in_doubt -= batch->resolved;
     pthread_mutex_unlock(&w->health_lock);
-    if (batch->txn.dirty && !second)
-        set_failing(w, false, NULL);
     return STORE_OK;
 }
 
 /* Room. */
 
+/* A part of the map, and what the open effects will need: each has a record to come, about as large as its intent, with
+ * an entry in the index; after a crash the intents stay beside their records. */
 static uint64_t reserve_pages(const struct db_space *space)
 {
     uint64_t part = space->pages / RESERVE_DIVISOR;
-    return part > RESERVE_PAGES_MIN ? part : RESERVE_PAGES_MIN;
+    return (part > RESERVE_PAGES_MIN ? part : RESERVE_PAGES_MIN) + PAGES_PER_EFFECT_PAGE * space->effects;
 }
 
 static uint64_t spare_pages(const struct db_space *space)
@@ -180,6 +194,9 @@ static bool look_at_space(struct writer *w, struct db_space *out)
  * every chunk. */
 static void drop_oldest(struct writer *w, struct db_space *space)
 {
+    if (!w->dropped_some)
+        notice(w, "store: full: the oldest audit records make room (audit.when_full is drop-oldest)");
+    w->dropped_some = true;
     for (int step = 0; step < DROP_STEPS_MAX && spare_pages(space) < reserve_pages(space) / 2; step++) {
         struct batch batch;
         batch_begin(&batch, w->db, &w->scratch);
@@ -188,7 +205,7 @@ static void drop_oldest(struct writer *w, struct db_space *space)
             db_abort(&batch.txn);
             return;
         }
-        if (commit(w, &batch, 0, false) != STORE_OK || !look_at_space(w, space))
+        if (commit(w, &batch, 0) != STORE_OK || !look_at_space(w, space))
             return;
     }
 }
@@ -199,14 +216,14 @@ static void look_for_room(struct writer *w)
     if (!look_at_space(w, &space))
         return; /* the chunk's own transaction will tell why */
     if (spare_pages(&space) < PAGES_PER_OP && w->options.drop_oldest) {
-        if (!w->full)
-            notice(w, "store: full: the oldest audit records make room (audit.when_full is drop-oldest)");
         drop_oldest(w, &space);
     }
     uint64_t ops = spare_pages(&space) / PAGES_PER_OP;
-    set_full(w, ops == 0);
-    if (ops == 0)
+    w->refuse_new = ops == 0;
+    if (w->refuse_new) {
+        trouble(w, &w->full, "store: full: new calls are refused until there is room (retention, a larger max_size)");
         ops = CHUNK_OPS_TIGHT;
+    }
     w->chunk_max = ops < CHUNK_OPS ? (size_t)ops : CHUNK_OPS;
 }
 
@@ -239,16 +256,15 @@ static size_t expire_limit(const struct writer *w, size_t wanted)
     return wanted < w->chunk_max ? wanted : w->chunk_max;
 }
 
-/* One transaction. Retention rides on it, twice as fast as records come in: it must keep up, and must not hold up. A
- * second try that succeeds without the new work does not mean that writing works again. */
-static enum store_error attempt(struct writer *w, bool outcomes_only, bool second)
+/* One transaction. Retention rides on it, twice as fast as records come in: it must keep up, and must not hold up. */
+static enum store_error attempt(struct writer *w, bool outcomes_only)
 {
     struct batch batch;
     batch_begin(&batch, w->db, &w->scratch);
     size_t applied = apply(w, &batch, outcomes_only);
     if (!outcomes_only)
         (void)batch_expire(&batch, expiry(w, batch.now_ms), expire_limit(w, EXPIRE_OPS + 2 * applied));
-    return commit(w, &batch, applied, second);
+    return commit(w, &batch, applied);
 }
 
 static void fail(struct store_op *op, enum store_error error)
@@ -292,12 +308,12 @@ static void run_chunk(struct writer *w)
     for (size_t i = 0; i < w->chunk_len; i++)
         outcomes += is_outcome(w->chunk[i]) ? 1 : 0;
     enum store_error new_error = STORE_FULL, outcome_error = STORE_OK;
-    if (!w->full) {
-        new_error = outcome_error = attempt(w, false, false);
+    if (!w->refuse_new) {
+        new_error = outcome_error = attempt(w, false);
         if (new_error != STORE_OK && outcomes > 0)
-            outcome_error = attempt(w, true, true);
+            outcome_error = attempt(w, true);
     } else if (outcomes > 0) {
-        outcome_error = attempt(w, true, false);
+        outcome_error = attempt(w, true);
     }
     hand_out(w, new_error, outcome_error);
 }
@@ -319,13 +335,13 @@ static void run(struct writer *w, struct store_op *list)
 
 /* What is due once a second. */
 
-/* While commits fail no call comes in that would try one, and readiness would never come back. */
+/* While commits fail no call may come in that would try one, and readiness would never come back. */
 static void probe(struct writer *w)
 {
     struct batch batch;
     batch_begin(&batch, w->db, &w->scratch);
     batch_touch(&batch);
-    (void)commit(w, &batch, 0, false);
+    (void)commit(w, &batch, 0);
 }
 
 static bool queue_empty(struct writer *w)
@@ -347,7 +363,7 @@ static void expire_idle(struct writer *w)
             db_abort(&batch.txn);
             return;
         }
-        if (commit(w, &batch, 0, false) != STORE_OK)
+        if (commit(w, &batch, 0) != STORE_OK)
             return;
     }
 }
@@ -369,12 +385,15 @@ static void tick(struct writer *w)
         (void)db_clear_dead_readers(w->db);
     if (w->held)
         run(w, NULL);
-    else if (w->failing && !db_dead(w->db))
+    if (w->failing.shown && !w->failing.seen)
         probe(w);
-    if (!w->failing && w->options.retain_ms != 0)
+    if (!w->failing.shown && w->options.retain_ms != 0)
         expire_idle(w);
     look_for_room(w);
     measure(w);
+    trouble_tick(w, &w->failing);
+    trouble_tick(w, &w->full);
+    publish(w);
 }
 
 /* Waits for work or the next tick. NULL with `last` set: nothing more will come. */
@@ -439,6 +458,8 @@ enum store_error writer_start(struct db *db, const struct store_options *options
     w->queue_end = &w->queue;
     w->held_end = &w->held;
     w->chunk_max = CHUNK_OPS;
+    w->failing.gone = "store: writing works again";
+    w->full.gone = "store: there is room again";
     w->health.in_doubt = in_doubt;
     w->next_tick_ms = monotonic_ms() + TICK_MS;
     if (init_locks(w) != 0) {
@@ -447,6 +468,7 @@ enum store_error writer_start(struct db *db, const struct store_options *options
     }
     look_for_room(w); /* health is right from the first moment */
     measure(w);
+    publish(w);
     if (pthread_create(&w->thread, NULL, writer_main, w) != 0) {
         free(w);
         return STORE_IO;

@@ -74,7 +74,8 @@ static inline int fixture_folder(void **state)
     if (!mkdtemp(fx->path))
         return -1;
     pthread_mutex_init(&fx->lock, NULL);
-    fx->options = (struct store_options){.path = fx->path, .max_size = 64 * MIB, .notice = keep_notice, .notice_arg = fx};
+    fx->options =
+        (struct store_options){.path = fx->path, .max_size = 64 * MIB, .notice = keep_notice, .notice_arg = fx};
     *state = fx;
     return 0;
 }
@@ -230,9 +231,20 @@ static inline bool keep_record(void *arg, const struct audit_record *is)
     struct page *page = arg;
     assert_true(page->count < sizeof page->item / sizeof *page->item);
     struct seen *seen = &page->item[page->count++];
-    *seen = (struct seen){is->id,   is->time_ms, is->effect_id,  is->token, is->highest,
-                          is->kind, is->status,  is->would_drop, "",        "",
-                          "",       "",          "",             ""};
+    *seen = (struct seen){is->id,
+                          is->time_ms,
+                          is->effect_id,
+                          is->token,
+                          is->highest,
+                          is->kind,
+                          is->status,
+                          is->would_drop,
+                          "",
+                          "",
+                          "",
+                          "",
+                          "",
+                          ""};
     keep_text(seen->reason, sizeof seen->reason, is->reason);
     keep_text(seen->key, sizeof seen->key, is->key);
     keep_text(seen->route, sizeof seen->route, is->route);

@@ -193,7 +193,10 @@ struct bytes_case {
     bool good;
 };
 #define HEAD "\x01\x03\0\0\0\0\0\0\0\x05"
-#define CASE(name, literal, good) {name, literal, sizeof literal - 1, good}
+#define CASE(name, literal, good)                                                                                      \
+    {                                                                                                                  \
+        name, literal, sizeof literal - 1, good                                                                        \
+    }
 
 static void test_odd_bytes(void **state)
 {
@@ -226,8 +229,8 @@ static void test_odd_bytes(void **state)
 static void test_kind_names(void **state)
 {
     (void)state;
-    static const char *const names[] = {"dropped", "rejected", "sent", "not-sent", "unknown",
-                                        "raised",  "reset",    "resolved"};
+    static const char *const names[] = {"dropped", "rejected", "sent",  "not-sent",
+                                        "unknown", "raised",   "reset", "resolved"};
     for (int kind = 1; kind <= 8; kind++) {
         enum audit_kind parsed;
         assert_string_equal(audit_kind_name((enum audit_kind)kind), names[kind - 1]);
@@ -269,9 +272,9 @@ static void test_keys(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trips), cmocka_unit_test(test_truncated_anywhere),
+        cmocka_unit_test(test_round_trips),  cmocka_unit_test(test_truncated_anywhere),
         cmocka_unit_test(test_small_buffer), cmocka_unit_test(test_random_bytes),
-        cmocka_unit_test(test_odd_bytes),   cmocka_unit_test(test_kind_names),
+        cmocka_unit_test(test_odd_bytes),    cmocka_unit_test(test_kind_names),
         cmocka_unit_test(test_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -163,8 +163,12 @@ static void test_outcome_closes_its_effect(void **state)
     struct store_op second = admit_effect(fx->store, "k", 1); /* equal: nothing raised, an intent all the same */
     assert_int_not_equal(first.effect_id, 0);
     assert_true(second.effect_id > first.effect_id);
-    struct audit_record outcome = {.kind = AUDIT_SENT, .effect_id = first.effect_id, .ns = text("default"),
-                                   .key = text("k"),   .token = 1,                   .time_ms = 1700000000000};
+    struct audit_record outcome = {.kind = AUDIT_SENT,
+                                   .effect_id = first.effect_id,
+                                   .ns = text("default"),
+                                   .key = text("k"),
+                                   .token = 1,
+                                   .time_ms = 1700000000000};
     struct store_op op = record(fx->store, &outcome);
     assert_int_equal(op.error, STORE_OK);
     assert_true(op.audit_id > second.effect_id);
