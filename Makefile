@@ -1,18 +1,16 @@
 # Fencegate. `make help` lists the targets. A fresh Debian 12 or 13 needs nothing but make: packages come by apt-get.
+# V=1 shows the commands; CPPFLAGS, CFLAGS and LDFLAGS are added to ours.
 CC ?= cc
 PREFIX ?= /usr/local
-DESTDIR ?=
 BUILD ?= build
 PKGS = libmicrohttpd libcurl jansson lmdb
 WARN = -Wall -Wextra -Wshadow -Wconversion -Wvla -Wstrict-prototypes -Wmissing-prototypes
-WERROR ?=
 OPT ?= -O2 -g -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fPIE
 LINK ?= -pie -Wl,-z,relro,-z,now
 # Read at first use, not at parse time: on a fresh machine pkg-config arrives with `deps`.
 PKG_CFLAGS = $(eval PKG_CFLAGS := $$(shell pkg-config --cflags $(PKGS)))$(PKG_CFLAGS)
 PKG_LIBS = $(eval PKG_LIBS := $$(shell pkg-config --libs $(PKGS)))$(PKG_LIBS)
 COMPILE = $(CC) -std=c11 -D_GNU_SOURCE -I. -pthread $(WARN) $(WERROR) $(OPT) $(PKG_CFLAGS) $(CPPFLAGS) $(CFLAGS) -MMD -MP
-LIBS = $(PKG_LIBS) -pthread $(LDFLAGS)
 
 DEPS_BUILD = gcc libc6-dev pkg-config libmicrohttpd-dev libcurl4-openssl-dev libjansson-dev liblmdb-dev
 DEPS_RUN = python3 ca-certificates curl
@@ -26,40 +24,37 @@ CLANG = BUILD=$(BUILD)/clang CC=clang WERROR=-Werror OPT=-O1 LINK=
 # Some kernels place memory where ThreadSanitizer does not expect it, unless addresses are not randomised.
 NORANDOM = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 THREADED = $(filter test_store% test_gate% test_metrics,$(notdir $(UNIT)))
-E2E_PLAIN = $(wildcard tests/e2e/test_memory.py tests/e2e/test_durability.py)# sizes and strace make sense without sanitizers
+# Sizes and system calls are judged without a sanitizer.
+E2E_PLAIN = $(wildcard tests/e2e/test_memory.py tests/e2e/test_durability.py)
 E2E_THREADS = $(wildcard $(patsubst %,tests/e2e/test_%.py,forwarding once order command))
 export ASAN_OPTIONS ?= detect_leaks=1:detect_stack_use_after_return=1
-export UBSAN_OPTIONS ?= print_stacktrace=1
 export TSAN_OPTIONS ?= halt_on_error=1:second_deadlock_stack=1
+export UBSAN_OPTIONS ?= print_stacktrace=1
 
 SRC := $(wildcard gateway/*.c config/*.c store/*.c)
 OBJ := $(SRC:%.c=$(BUILD)/%.o)
 LIB := $(BUILD)/fencegate.a
 UNIT := $(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(wildcard tests/unit/test_*.c))
-PYTEST = /usr/bin/python3 -B -m pytest -q -p no:cacheprovider
+PYTEST = /usr/bin/python3 -B -m pytest -q --tb=short -p no:cacheprovider
 FILES = $(wildcard tests/e2e/test_*.py)
 FORMATTED = $(SRC) $(wildcard gateway/*.h config/*.h store/*.h tests/unit/*.[ch])
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc) --no-print-directory
 endif
-V ?= 0
-ifeq ($(V),0)
-say = @printf '  %-6s %s\n' '$1' '$2';
-endif
+say = $(if $(filter-out 0,$(V)),,@printf '  %-6s %s\n' '$1' '$2';)
 
 .PHONY: all run demo test deps deps-run deps-test lint layers format install image image-test bench unit e2e objects clean help
 all: $(BUILD)/fencegate ## build build/fencegate (the default)
 
 $(BUILD)/fencegate: $(OBJ)
-	$(call say,LINK,$@)$(CC) $(OPT) $(LINK) -o $@ $^ $(LIBS)
+	$(call say,LINK,$@)$(CC) $(OPT) $(LINK) -o $@ $^ $(PKG_LIBS) -pthread $(LDFLAGS)
 $(BUILD)/%.o: %.c | deps
 	@mkdir -p $(@D)
 	$(call say,CC,$@)$(COMPILE) -c -o $@ $<
 $(LIB): $(filter-out $(BUILD)/gateway/main.o,$(OBJ))
 	$(call say,AR,$@)rm -f $@ && ar rcs $@ $^
 $(UNIT): %: %.o $(LIB)
-	$(call say,LINK,$@)$(CC) $(OPT) $(LINK) -o $@ $^ $(LIBS) -lcmocka
-.PRECIOUS: $(BUILD)/%.o
+	$(call say,LINK,$@)$(CC) $(OPT) $(LINK) -o $@ $^ $(PKG_LIBS) -pthread $(LDFLAGS) -lcmocka
 
 run: all deps-run ## play the story against a stand-in partner, then keep serving until Ctrl-C
 	@FENCEGATE_BIN=$(BUILD)/fencegate tests/demo.sh run
@@ -111,11 +106,13 @@ layers: ## modules include each other one way only, and each library's header ha
 format: deps-test ## rewrite the sources as .clang-format says (version 14: others differ in places)
 	clang-format -i $(FORMATTED)
 
+DOC = $(DESTDIR)$(PREFIX)/share/doc/fencegate
 install: all ## install under $(DESTDIR)$(PREFIX)
 	install -D -m 755 $(BUILD)/fencegate $(DESTDIR)$(PREFIX)/bin/fencegate
-	install -d $(DESTDIR)$(PREFIX)/share/doc/fencegate $(DESTDIR)$(PREFIX)/lib/systemd/system
-	install -m 644 config/example.json $(wildcard config/*.md) $(DESTDIR)$(PREFIX)/share/doc/fencegate
-	sed 's,/usr/local,$(PREFIX),' docker/fencegate.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/fencegate.service
+	install -D -m 644 -t $(DOC) README.md LICENSE config/REFERENCE.md config/example.json
+	install -D -m 644 -t $(DOC)/example config/example/*
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	sed 's,/usr/local/,$(PREFIX)/,' config/fencegate.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/fencegate.service
 
 image: ## build the container image (docker, podman or buildah)
 	@tests/image-test.sh build

@@ -23,8 +23,6 @@ static enum reason judge_target(struct request *request, const struct screened *
         return REASON_METHOD_NOT_IMPLEMENTED;
     if (screened->problem != NULL)
         return malformed(request, screened->problem);
-    if (request->raw_target_len > request->settings->config->headers_max / 2)
-        return REASON_TARGET_TOO_LONG;
     if (screened->expect_unknown)
         return REASON_EXPECTATION_FAILED;
     if (target_split(request->raw_target, request->raw_target_len, &request->target) != TARGET_OK) {
@@ -72,6 +70,13 @@ static enum reason judge_load(const struct request *request)
         (limit != 0 && atomic_load_explicit(&request->route->in_flight, memory_order_relaxed) >= limit))
         return REASON_OVERLOADED;
     return REASON_NONE;
+}
+
+/* Is there room in limits.buffered now? It is taken as the bytes come, not as they are announced. */
+static bool fits(const struct request *request, uint64_t length)
+{
+    uint64_t held = atomic_load_explicit(&request->worker->gateway->buffered, memory_order_relaxed);
+    return held + length <= request->settings->config->buffered_max;
 }
 
 static enum reason judge_fence_headers(struct request *request, const struct screened *screened)
@@ -122,10 +127,12 @@ enum reason request_judge_head(struct request *request, struct screened *screene
                        screened);
     if (screened->connection_names_fence)
         return malformed(request, "Connection names a fencing header.");
-    if (request->head_method && screened->has_length && screened->length > 0)
+    if (request->head_method && (screened->chunked || (screened->has_length && screened->length > 0)))
         return malformed(request, "A HEAD request with a body can't be forwarded as it is.");
     if (screened->has_length && screened->length > request->settings->config->body_max)
         return REASON_BODY_TOO_LARGE;
+    if (screened->has_length && !fits(request, screened->length))
+        return REASON_OVERLOADED;
     reason = judge_load(request);
     return reason == REASON_NONE ? judge_fence(request, screened) : reason;
 }

@@ -148,7 +148,7 @@ static void wake_waiting(struct gate_entry *entry)
     struct gate_ticket *next;
     for (struct gate_ticket *ticket = entry->waiting.head; ticket != NULL; ticket = next) {
         next = ticket->next;
-        if ((ticket->notices & GATE_SUPERSEDED) != 0 || older_in_flight(entry, ticket->token))
+        if (ticket->token < entry->highest || older_in_flight(entry, ticket->token))
             continue;
         list_remove(&entry->waiting, ticket);
         take_off(entry, ticket);
@@ -222,6 +222,22 @@ bool gate_join(struct gate *gate, struct gate_ticket *ticket, struct slice ns, s
     return entry != NULL;
 }
 
+static void supersede(struct ticket_list *list, uint64_t token)
+{
+    for (struct gate_ticket *ticket = list->head; ticket != NULL; ticket = ticket->next)
+        if (ticket->token < token && ticket->state != GATE_SENDING)
+            notify(ticket, GATE_SUPERSEDED);
+}
+
+static void hear_of(struct gate_entry *entry, uint64_t token)
+{
+    if (token <= entry->highest)
+        return;
+    entry->highest = token;
+    supersede(&entry->waiting, token);
+    supersede(&entry->flying, token);
+}
+
 /* A newer call that must wait, under rule abort: those that send are told to stop. */
 static void cut_older(struct gate_entry *entry, uint64_t token)
 {
@@ -235,6 +251,7 @@ enum gate_answer gate_enter(struct gate_ticket *ticket, uint64_t *highest)
     struct gate_entry *entry = ticket->entry;
     enum gate_answer answer = GATE_ENTERED;
     pthread_mutex_lock(&entry->shard->mutex);
+    hear_of(entry, ticket->token); /* read on disk, perhaps, between its commit and the writer's word of it */
     if (entry->highest > ticket->token) {
         *highest = entry->highest;
         answer = GATE_TOO_LATE;
@@ -308,24 +325,14 @@ uint64_t gate_highest(struct gate_ticket *ticket)
     return highest;
 }
 
-static void supersede(struct ticket_list *list, uint64_t token)
-{
-    for (struct gate_ticket *ticket = list->head; ticket != NULL; ticket = ticket->next)
-        if (ticket->token < token && ticket->state != GATE_SENDING)
-            notify(ticket, GATE_SUPERSEDED);
-}
-
 void gate_raised(struct gate *gate, struct slice ns, struct slice key, uint64_t token)
 {
     uint64_t hash = hash_key(gate, ns, key);
     struct shard *shard = shard_of(gate, hash);
     pthread_mutex_lock(&shard->mutex);
     struct gate_entry *entry = find(shard, hash, ns, key);
-    if (entry != NULL && token > entry->highest) {
-        entry->highest = token;
-        supersede(&entry->waiting, token);
-        supersede(&entry->flying, token);
-    }
+    if (entry != NULL)
+        hear_of(entry, token);
     pthread_mutex_unlock(&shard->mutex);
 }
 

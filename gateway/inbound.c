@@ -34,8 +34,8 @@ enum {
     FIELDS_MAX = 1024,      /* header fields of one request */
     ACCEPTS_PER_TURN = 64,
     ACCEPT_PAUSE_MS = 100,
-    RESPONSE_ROOM = 8 * 1024, /* of a connection's memory, beside the request's head; all of it is cleared each time */
-    FIELD_COST = 64,          /* what libmicrohttpd takes of it for each header field */
+    HEAD_SPARE = 4 * 1024, /* of a connection's memory above limits.headers; all of it is cleared for each request */
+    FIELD_COST = 64,       /* what libmicrohttpd takes of it for each header field and each cookie */
 };
 
 const char *inbound_library(void)
@@ -151,6 +151,7 @@ static void on_connection(void *arg, struct MHD_Connection *mhd, void **socket_a
 {
     struct inbound *inbound = arg;
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        inbound->announced = true;
         *socket_arg = connection_new(inbound, mhd);
         if (*socket_arg == NULL)
             atomic_fetch_sub_explicit(&inbound->worker->gateway->connections, 1, memory_order_relaxed);
@@ -176,7 +177,9 @@ static bool body_room(struct request *request, size_t need)
     struct gateway *gateway = request->worker->gateway;
     if (need <= request->body_cap)
         return true;
-    size_t cap = request->body_cap == 0 ? need : request->body_cap * 2;
+    size_t cap = request->body_cap * 2;
+    if (cap > request->body_announced && need <= request->body_announced)
+        cap = request->body_announced;
     if (cap < need)
         cap = need;
     size_t more = cap - request->body_cap;
@@ -261,18 +264,34 @@ static enum reason copy_head(struct request *request, const char *method, const 
     return REASON_NONE;
 }
 
-/* Also how large the answer's head may be: it is built in what the request's head leaves of the connection's memory
- * (twice its size, since cookies are copied), and one that does not fit would close the connection without a word. */
+/* What libmicrohttpd takes of the connection's memory for a Cookie field: a copy, and a piece for each cookie. */
+static size_t cookie_cost(const struct header_field *field)
+{
+    if (!header_is(field, "Cookie"))
+        return 0;
+    size_t cost = field->value_len + FIELD_COST;
+    for (size_t i = 0; i < field->value_len; i++)
+        cost += field->value[i] == ';' ? FIELD_COST : 0;
+    return cost;
+}
+
+/* Also how large the answer's head may be: it is built in what the request's head leaves of the connection's memory,
+ * and one that does not fit would close the connection without a word. */
 static enum reason judge_size(struct request *request, const struct field_list *list)
 {
+    if (request->raw_target_len > request->settings->config->headers_max / 2)
+        return REASON_TARGET_TOO_LONG;
     size_t size = MHD_get_connection_info(request->conn->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE)->header_size;
+    if (list->count > FIELDS_MAX || size > request->settings->config->headers_max)
+        return REASON_HEADERS_TOO_LARGE;
+    size_t used = size + list->count * FIELD_COST + REPLY_HEAD_OWN;
+    for (size_t i = 0; i < list->count; i++)
+        used += cookie_cost(&list->fields[i]);
     size_t memory = request->conn->inbound->connection_memory;
-    size_t used = 2 * size + list->count * FIELD_COST + REPLY_HEAD_OWN;
-    request->reply_head_max = memory > used + REPLY_HEAD_MIN ? memory - used : REPLY_HEAD_MIN;
-    if (request->reply_head_max > REPLY_HEAD_MAX)
-        request->reply_head_max = REPLY_HEAD_MAX;
-    bool too_large = list->count > FIELDS_MAX || size > request->settings->config->headers_max;
-    return too_large ? REASON_HEADERS_TOO_LARGE : REASON_NONE;
+    if (memory < used + REPLY_HEAD_MIN)
+        return REASON_HEADERS_TOO_LARGE; /* no room for an answer */
+    request->reply_head_max = memory - used < REPLY_HEAD_MAX ? memory - used : REPLY_HEAD_MAX;
+    return REASON_NONE;
 }
 
 /* Everything the head settles; what goes to the partner is copied here, the client's memory may go at any time. */
@@ -308,7 +327,8 @@ static enum reason look_at_head(struct request *request, const char *method, con
 static bool unreadable(enum reason reason, const struct screened *screened)
 {
     return screened->problem != NULL || reason == REASON_HEADERS_TOO_LARGE || reason == REASON_METHOD_NOT_IMPLEMENTED ||
-           reason == REASON_VERSION_NOT_SUPPORTED || reason == REASON_EXPECTATION_FAILED;
+           reason == REASON_VERSION_NOT_SUPPORTED || reason == REASON_EXPECTATION_FAILED ||
+           reason == REASON_TARGET_TOO_LONG;
 }
 
 static enum MHD_Result suspend(struct request *request)
@@ -334,8 +354,7 @@ static enum MHD_Result on_head(struct request *request, const char *method, cons
     enum reason reason = look_at_head(request, method, version, &screened);
     bool large = screened.expect_continue || (screened.has_length && screened.length > EARLY_BODY);
     request->phase = INBOUND_BODY;
-    if (reason == REASON_NONE && screened.has_length && !body_room(request, (size_t)screened.length))
-        reason = REASON_OVERLOADED;
+    request->body_announced = screened.has_length ? (size_t)screened.length : 0;
     if (reason != REASON_NONE && (large || unreadable(reason, &screened))) {
         request->early = true; /* before the answer is made: it says Connection: close */
         request->refusal = reason;
@@ -355,13 +374,17 @@ static enum MHD_Result on_head(struct request *request, const char *method, cons
 
 /* ---- the handler ---- */
 
+/* Not suspended yet if there is no answer: a connection suspended in this call is read from when it is resumed, and a
+ * client that has ended its sending (a half-close) would be closed there without its answer. One idle round of
+ * libmicrohttpd later it knows that there is nothing to read; the handler then suspends. */
 static enum MHD_Result on_whole(struct request *request)
 {
     timer_clear(&request->worker->timers, &request->conn->timer);
     request->phase = INBOUND_WAITING;
     request->started_ms = request->worker->now_ms;
     request_arrived(request);
-    return request->answer_begun ? inbound_queue(request) : suspend(request);
+    request->conn->inbound->due = true;
+    return request->answer_begun ? inbound_queue(request) : MHD_YES;
 }
 
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *mhd, const char *url, const char *method,
@@ -465,8 +488,9 @@ static void serve(struct inbound *inbound, int fd, const struct sockaddr *addres
     int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     inbound->due = true;
-    if (MHD_add_connection(inbound->daemon, fd, address, len) != MHD_YES) /* has closed it; no notice came */
-        atomic_fetch_sub_explicit(&gateway->connections, 1, memory_order_relaxed);
+    inbound->announced = false;
+    if (MHD_add_connection(inbound->daemon, fd, address, len) != MHD_YES && !inbound->announced)
+        atomic_fetch_sub_explicit(&gateway->connections, 1, memory_order_relaxed); /* else its close notice did */
 }
 
 static void on_listen_ready(struct io *io, uint32_t events)
@@ -510,7 +534,7 @@ static struct MHD_Daemon *start_daemon(struct inbound *inbound)
 {
     const struct config *config = inbound->worker->settings->config;
     unsigned timeout = (unsigned)((config->idle_timeout_ms + 999) / 1000);
-    inbound->connection_memory = (size_t)config->headers_max + RESPONSE_ROOM;
+    inbound->connection_memory = (size_t)config->headers_max + HEAD_SPARE;
     return MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0,
                             NULL, NULL, on_request, inbound, MHD_OPTION_EXTERNAL_LOGGER, on_daemon_log, NULL,
                             MHD_OPTION_URI_LOG_CALLBACK, on_request_line, inbound, MHD_OPTION_NOTIFY_COMPLETED,

@@ -34,6 +34,8 @@ static void resume(struct request *request)
 /* libmicrohttpd refuses what it can't send (CR, LF, an empty value): such a field is left out, never a crash. */
 static void add_header(struct MHD_Response *response, const char *name, const char *value)
 {
+    if (value[0] == '\0')
+        value = " "; /* the same on the wire; libmicrohttpd refuses an empty one */
     if (MHD_add_response_header(response, name, value) != MHD_YES)
         log_message(LOG_DEBUG, "header-left-out", "%s", name);
 }
@@ -131,6 +133,13 @@ void inbound_raw_answer(int fd, enum reason reason, const char *detail)
 
 /* ---- a partner's answer ---- */
 
+/* An answer cut short must not look complete, not even to an HTTP/1.0 client, which takes the close as its end. */
+static void reset_at_close(int fd)
+{
+    struct linger hard = {.l_onoff = 1, .l_linger = 0};
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
+}
+
 static ssize_t on_more_body(void *arg, uint64_t offset, char *out, size_t cap)
 {
     (void)offset;
@@ -146,8 +155,12 @@ static ssize_t on_more_body(void *arg, uint64_t offset, char *out, size_t cap)
         upstream_resume(request); /* may add to the buffer at once */
     if (reply_body_waiting(reply) > 0)
         return (ssize_t)reply_body_take(reply, out, cap);
-    if (reply->ended)
-        return reply->cut_short ? MHD_CONTENT_READER_END_WITH_ERROR : MHD_CONTENT_READER_END_OF_STREAM;
+    if (reply->ended && !reply->cut_short)
+        return MHD_CONTENT_READER_END_OF_STREAM;
+    if (reply->ended) {
+        reset_at_close(request->conn->fd);
+        return MHD_CONTENT_READER_END_WITH_ERROR;
+    }
     request->suspended = true;
     MHD_suspend_connection(request->conn->mhd);
     return 0;
@@ -179,7 +192,11 @@ static struct MHD_Response *make_partner_response(struct request *request)
         return MHD_create_response_from_buffer(reply_body_waiting(reply), reply->body + reply->body_at,
                                                MHD_RESPMEM_PERSISTENT); /* the request outlives it */
     uint64_t length = reply->has_length ? reply->length : MHD_SIZE_UNKNOWN;
-    return MHD_create_response_from_callback(length, READ_PIECE, on_more_body, request, NULL);
+    struct MHD_Response *response = MHD_create_response_from_callback(length, READ_PIECE, on_more_body, request, NULL);
+    /* Without a length libmicrohttpd would announce a chunked body that never comes (clients wait for it at a 304). */
+    if (response != NULL && bodiless(request) && !reply->has_length)
+        MHD_set_response_options(response, MHD_RF_HTTP_1_0_COMPATIBLE_STRICT, MHD_RO_END);
+    return response;
 }
 
 void inbound_reply_ready(struct request *request)

@@ -36,6 +36,7 @@ struct inbound {
     struct timer accept_pause; /* out of descriptors: try again then */
     int listen_fd;
     bool listening;
+    bool announced;           /* libmicrohttpd gave the start notice of the connection that is being added */
     size_t connection_memory; /* bytes libmicrohttpd has for one connection */
     bool due;                 /* libmicrohttpd has something to do */
     struct farewell *lingering;

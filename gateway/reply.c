@@ -45,7 +45,7 @@ static bool status_line(struct reply *reply, const char *line, size_t len)
         return give_up(reply, "the partner's status line is malformed");
     reply->status = status;
     reply->head_len = 0;
-    reply->has_length = false;
+    reply->has_length = reply->coded = false;
     return true;
 }
 
@@ -90,6 +90,7 @@ bool reply_head_line(struct reply *reply, const char *line, size_t len)
     while (len > 0 && (line[len - 1] == '\r' || line[len - 1] == '\n'))
         len--;
     if (len == 0) {
+        reply->has_length = reply->has_length && !reply->coded;
         reply->head_done = reply->status >= 200;
         return true;
     }
@@ -98,6 +99,7 @@ bool reply_head_line(struct reply *reply, const char *line, size_t len)
     struct header_field field;
     if (!header_line_split(line, len, &field) || memchr(field.value, '\0', field.value_len) != NULL)
         return give_up(reply, "the partner sent a malformed header line");
+    reply->coded = reply->coded || header_is(&field, "Transfer-Encoding");
     if (header_is(&field, "Content-Length") && !content_length(reply, &field))
         return false;
     return add_field(reply, &field);

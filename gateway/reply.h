@@ -28,6 +28,7 @@ struct reply {
     bool head_done;  /* a final (not 1xx) head is whole */
     bool nonsense;   /* the head can't be trusted or relayed; `complaint` says why */
     const char *complaint;
+    bool coded; /* Transfer-Encoding: that tells where the body ends (RFC 9112 section 6.3) */
     bool has_length;
     uint64_t length; /* the partner's Content-Length */
     char *body;

@@ -26,7 +26,11 @@
 #include "gateway/upstream.h"
 #include "gateway/worker.h"
 
-enum { RECORD_RETRY_MS = 1000 };
+enum {
+    RECORD_RETRY_MS = 1000,
+    RECORD_PATIENCE_MS = 2000, /* how long an answer of ours waits for its record */
+    CONNECT_PAUSE_MS = 100,    /* between tries to connect (retry_connect) */
+};
 
 #define TO(state) (1u << REQUEST_##state)
 static const unsigned legal_moves[] = {
@@ -126,14 +130,23 @@ static void uncount(struct request *request)
     atomic_fetch_sub_explicit(&gateway_of(request)->in_flight, 1, memory_order_relaxed);
 }
 
+static void withdraw_probe(struct request *request)
+{
+    if (request->probe)
+        breaker_withdraw(request->route);
+    request->probe = false;
+}
+
 /* Last step: nothing left to decide. */
 static void finish(struct request *request)
 {
     request_move(request, REQUEST_DONE);
-    if (request->probing) /* ended without a word from the partner */
-        breaker_withdraw(request->route);
-    request->probing = false;
+    withdraw_probe(request);
     uncount(request);
+    if (request->unsettled)
+        atomic_fetch_sub_explicit(&gateway_of(request)->unsettled, 1, memory_order_release);
+    request->unsettled = false;
+    timer_clear(&request->worker->timers, &request->timer);
     request_body_free(request);
     report_ended(request);
     maybe_free(request);
@@ -215,6 +228,19 @@ static void record_outcome(struct request *request)
     submit(request, STORE_RECORD);
 }
 
+static void tell_breaker(struct request *request, enum effect effect)
+{
+    bool says_nothing = request->attempts == 0 || outcome_kind(request) == AUDIT_DROPPED ||
+                        request->reason == REASON_SHUTTING_DOWN || request->reason == REASON_OVERLOADED;
+    if (says_nothing) {
+        withdraw_probe(request);
+        return;
+    }
+    bool failed = effect != EFFECT_SENT || request->reply.status >= 500;
+    breaker_result(request->route, request->worker->now_ms, request->probe, failed);
+    request->probe = false;
+}
+
 static void settle(struct request *request, enum reason reason, enum effect effect)
 {
     struct worker *worker = request->worker;
@@ -222,17 +248,17 @@ static void settle(struct request *request, enum reason reason, enum effect effe
     request->reason = reason;
     request->effect = effect == EFFECT_SENT && !request->fenced ? EFFECT_UNFENCED : effect;
     request->status = report_status(request);
-    if (request->probing && request->attempts > 0 && outcome_kind(request) != AUDIT_DROPPED) {
-        request->probing = false;
-        breaker_result(request->route, worker->now_ms, effect != EFFECT_SENT || request->reply.status >= 500);
-    }
+    tell_breaker(request, effect);
     leave_gate(request); /* the call is over: the next token may go, its record can't change that */
+    uncount(request);
     if (reason == REASON_NONE)
         inbound_reply_ready(request);
     bool record = request->effect_id != 0 || request->would_drop || outcome_kind(request) == AUDIT_DROPPED;
     if (record) {
         request_move(request, REQUEST_SETTLING);
         record_outcome(request);
+        if (reason != REASON_NONE)
+            timer_set(&worker->timers, &request->timer, worker->now_ms + RECORD_PATIENCE_MS);
         return;
     }
     if (reason != REASON_NONE)
@@ -240,21 +266,28 @@ static void settle(struct request *request, enum reason reason, enum effect effe
     finish(request);
 }
 
-/* Our own answers wait for their record; if that can't be written the truth is told all the same (a drop excepted: G1)
- * and the record is tried again until it is kept: with `ledger: effects` the intent stands for it meanwhile. */
+/* Our own answers wait for their record; if that can't be written the truth is told all the same, a drop excepted (G1).
+ */
+static void answer_settled(struct request *request, bool kept)
+{
+    if (request->reason == REASON_NONE || request->answer_begun)
+        return;
+    enum reason reason = request->reason;
+    if (!kept && outcome_kind(request) == AUDIT_DROPPED)
+        request->reason = REASON_STORE_UNAVAILABLE;
+    answer(request);
+    request->reason = reason;
+}
+
+/* The store holds on to what closes an effect until it is durable. Another record of what has happened (`would_drop`
+ * without an effect) is tried again here. */
 static void on_settled(struct request *request)
 {
     bool kept = request->op.error == STORE_OK;
     if (kept)
         request->audit_id = request->op.audit_id;
-    if (request->reason != REASON_NONE && !request->answer_begun) {
-        enum reason reason = request->reason;
-        if (!kept && outcome_kind(request) == AUDIT_DROPPED)
-            request->reason = REASON_STORE_UNAVAILABLE;
-        answer(request);
-        request->reason = reason;
-    }
-    if (kept || request->op.error == STORE_CLOSED)
+    answer_settled(request, kept);
+    if (kept || request->op.error == STORE_CLOSED || outcome_kind(request) == AUDIT_DROPPED)
         finish(request);
     else
         timer_set(&request->worker->timers, &request->timer, request->worker->now_ms + RECORD_RETRY_MS);
@@ -266,7 +299,9 @@ static void connect_upstream(struct request *request)
 {
     if (request->state != REQUEST_CONNECTING)
         request_move(request, REQUEST_CONNECTING);
-    request->attempts++;
+    if (request->attempts++ == 0)
+        request->call_started_ms = request->worker->now_ms;
+    request->detail[0] = '\0';
     if (!upstream_start(request)) {
         snprintf(request->detail, sizeof request->detail, "The gateway is out of memory.");
         settle(request, REASON_OVERLOADED, EFFECT_NOT_SENT);
@@ -331,14 +366,28 @@ bool request_last_look(struct request *request)
     return true;
 }
 
+/* Once more after a pause, if the route allows it, no byte was sent and there is time left. */
+static bool try_again(struct request *request)
+{
+    const struct config_route *route = route_of(request);
+    uint64_t now = request->worker->now_ms;
+    if (request->state != REQUEST_CONNECTING || request->last_look_failed || request->attempts > route->retry_connect ||
+        now + CONNECT_PAUSE_MS >= request->call_started_ms + route->total_timeout_ms)
+        return false;
+    timer_set(&request->worker->timers, &request->timer, now + CONNECT_PAUSE_MS);
+    return true;
+}
+
 void request_call_ended(struct request *request, enum call_end end, const char *detail)
 {
     bool sent = request->state == REQUEST_SENT;
+    if (end != CALL_OK && try_again(request))
+        return;
     request->upstream_status = request->reply.head_done ? request->reply.status : 0;
     request->response_bytes = request->reply.received;
     if (sent)
         metrics_in_flight(request->route->metrics, -1);
-    if (detail != NULL)
+    if (detail != NULL && !request->last_look_failed)
         snprintf(request->detail, sizeof request->detail, "%s", detail);
     switch (end) {
     case CALL_CUT_SHORT:
@@ -351,8 +400,6 @@ void request_call_ended(struct request *request, enum call_end end, const char *
     case CALL_UNREACHABLE:
         if (request->last_look_failed)
             drop_superseded(request);
-        else if (request->attempts <= route_of(request)->retry_connect)
-            connect_upstream(request); /* no byte was sent: request_last_look() never ran */
         else
             settle(request, REASON_UPSTREAM_UNREACHABLE, EFFECT_NOT_SENT);
         return;
@@ -368,7 +415,9 @@ static void cut_call(struct request *request, enum reason reason, const char *no
     metrics_in_flight(request->route->metrics, -1);
     request->upstream_status = answered ? request->reply.status : 0;
     request->response_bytes = request->reply.received;
-    request->reply.ended = request->reply.cut_short = true;
+    bool whole = request->reply.has_length && request->reply.received == request->reply.length;
+    request->reply.ended = true;
+    request->reply.cut_short = !whole;
     request->note = note;
     if (answered)
         settle(request, REASON_NONE, EFFECT_SENT);
@@ -413,7 +462,11 @@ static void on_timer(struct timer *timer)
     struct request *request = (struct request *)((char *)timer - offsetof(struct request, timer));
     if (request->state == REQUEST_WAITING)
         stop_waiting(request, REASON_PREDECESSOR_IN_FLIGHT);
-    else if (request->state == REQUEST_SETTLING && !request->op_busy)
+    else if (request->state == REQUEST_CONNECTING && request->call == NULL)
+        connect_upstream(request);
+    else if (request->state == REQUEST_SETTLING && request->op_busy)
+        answer_settled(request, false);
+    else if (request->state == REQUEST_SETTLING)
         record_outcome(request);
 }
 
@@ -504,7 +557,8 @@ static void decide(struct request *request)
         return;
     }
     struct fence fence;
-    enum reason reason = look_up(request, &fence);
+    enum reason reason =
+        store_writable(gateway_of(request)->store) ? look_up(request, &fence) : REASON_STORE_UNAVAILABLE;
     if (reason == REASON_STORE_UNAVAILABLE || (reason != REASON_NONE && !request->observe)) {
         leave_gate(request);
         refuse(request, reason);
@@ -524,11 +578,16 @@ static bool take_place(struct request *request)
     unsigned limit = request->route->config->in_flight;
     unsigned all = atomic_fetch_add_explicit(&gateway->in_flight, 1, memory_order_relaxed);
     unsigned of_route = atomic_fetch_add_explicit(&request->route->in_flight, 1, memory_order_relaxed);
-    if (all < request->settings->config->in_flight && (limit == 0 || of_route < limit) &&
-        breaker_admit(request->route, request->worker->now_ms, &request->retry_after)) {
-        request->probing = request->route->config->breaker_failures != 0;
-        request->counted = true;
-        return true;
+    if (all < request->settings->config->in_flight && (limit == 0 || of_route < limit)) {
+        enum breaker_answer breaker = breaker_admit(request->route, request->worker->now_ms, &request->retry_after);
+        if (breaker != BREAKER_OPEN) {
+            request->probe = breaker == BREAKER_PROBE;
+            request->counted = request->unsettled = true;
+            atomic_fetch_add_explicit(&gateway->unsettled, 1, memory_order_relaxed);
+            return true;
+        }
+        snprintf(request->detail, sizeof request->detail,
+                 "The partner has failed several times in a row; calls are let through again after a while.");
     }
     atomic_fetch_sub_explicit(&request->route->in_flight, 1, memory_order_relaxed);
     atomic_fetch_sub_explicit(&gateway->in_flight, 1, memory_order_relaxed);

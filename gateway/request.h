@@ -60,7 +60,7 @@ struct request {
     const char *client; /* "address:port" */
     bool http10, head_method, has_body_header;
     char *body; /* malloc'ed; body_cap bytes are counted against limits.buffered */
-    size_t body_len, body_cap;
+    size_t body_len, body_cap, body_announced;
     uint64_t started_ms; /* monotonic, request line seen */
 
     /* the fence */
@@ -79,11 +79,14 @@ struct request {
     bool op_busy;
     struct timer timer; /* drain timeout; later the next try to record */
     bool counted;       /* in the in-flight limits */
-    bool probing;       /* the breaker awaits a result */
+    bool probe;         /* the one call that an open breaker let through */
+    bool unsettled;     /* in gateway's count of what a shutdown waits for */
+    bool running;       /* in worker's count of what a shutdown waits for */
 
     /* the call */
     struct call *call; /* upstream's; NULL: none under way */
     unsigned attempts;
+    uint64_t call_started_ms; /* monotonic, first attempt: timeout.total counts from here */
     bool last_look_failed;
     struct reply reply;
     size_t reply_head_max; /* bytes: more can't be relayed on this connection */
@@ -97,9 +100,6 @@ struct request {
     char detail[200];
     const char *note;     /* static */
     unsigned retry_after; /* 0: the reason's own */
-    bool settled;         /* outcome fixed: reason and effect will not change */
-    bool record_due;      /* an audit record of the outcome must be written */
-    bool recorded;
 
     /* the client's side: inbound's */
     struct connection *conn; /* NULL: the client has left */

@@ -145,7 +145,7 @@ static int start_workers(struct server *server, uint16_t *port)
 {
     const struct config *config = server->settings->config;
     unsigned count = config->workers == 0 ? core_count() : config->workers;
-    struct worker_options options = {&server->gateway, server->settings, config->listen_port};
+    struct worker_options options = {&server->gateway, server->settings, config->listen_port, true};
     char error[256];
     server->workers = calloc(count, sizeof(struct worker *));
     if (server->workers == NULL)
@@ -156,6 +156,7 @@ static int start_workers(struct server *server, uint16_t *port)
             return complain(EXIT_STORE, error);
         server->worker_count++;
         options.port = *port;
+        options.first = false;
     }
     for (unsigned i = 0; i < count; i++)
         if (!worker_start(server->workers[i]))
@@ -310,9 +311,9 @@ static bool wait_idle(const struct server *server, uint64_t limit_ms, bool (*mor
     return true;
 }
 
-static bool in_flight(const struct server *server)
+static bool unsettled(const struct server *server)
 {
-    return atomic_load(&server->gateway.in_flight) != 0;
+    return atomic_load(&server->gateway.unsettled) != 0;
 }
 
 static void drain(struct server *server)
@@ -322,12 +323,24 @@ static void drain(struct server *server)
     atomic_store(&server->gateway.shutting_down, true);
     for (unsigned i = 0; i < server->worker_count; i++)
         worker_begin_shutdown(server->workers[i]);
-    if (!wait_idle(server, config->shutdown_grace_ms, in_flight)) {
+    if (!wait_idle(server, config->shutdown_grace_ms, unsettled)) {
         for (unsigned i = 0; i < server->worker_count; i++)
             worker_cut(server->workers[i]);
-        wait_idle(server, FLUSH_MS, in_flight);
+        wait_idle(server, FLUSH_MS, unsettled);
     }
     wait_idle(server, ANSWERS_MS, busy);
+}
+
+static void tell_end(const struct server *server)
+{
+    unsigned cut = atomic_load(&server->gateway.cut_effects), open = atomic_load(&server->gateway.unsettled);
+    if (open != 0)
+        log_message(LOG_ERROR, "stop",
+                    "the store could not record %u outcomes: see what is in doubt after the next start", open);
+    if (cut != 0)
+        log_message(LOG_WARN, "stop", "%u effects were cut, their outcome is unknown", cut);
+    if (open == 0 && cut == 0)
+        log_message(LOG_INFO, "stop", "all effects ended, everything is recorded");
 }
 
 static void take_down(struct server *server)
@@ -372,9 +385,10 @@ int server_run(const char *config_file)
         drain(&server);
         if (atomic_load(&server.gateway.cut_effects) != 0)
             status = EXIT_CUT;
+        else if (unsettled(&server))
+            status = EXIT_STORE;
+        tell_end(&server);
     }
     take_down(&server);
-    if (status == 0)
-        log_message(LOG_INFO, "stop", "all effects ended, everything is recorded");
     return status;
 }

@@ -47,44 +47,44 @@ void settings_unref(struct settings **settings)
     free(gone);
 }
 
-bool breaker_admit(struct route_state *route, uint64_t now_ms, unsigned *retry_after_s)
+enum breaker_answer breaker_admit(struct route_state *route, uint64_t now_ms, unsigned *retry_after_s)
 {
+    enum breaker_answer answer = BREAKER_CLOSED;
     if (route->config->breaker_failures == 0)
-        return true;
-    bool admitted = true;
+        return answer;
     pthread_mutex_lock(&route->breaker_mutex);
     if (route->open_until_ms != 0) {
-        admitted = now_ms >= route->open_until_ms && !route->probing;
-        if (admitted)
+        bool over = now_ms >= route->open_until_ms;
+        answer = over && !route->probing ? BREAKER_PROBE : BREAKER_OPEN;
+        if (answer == BREAKER_PROBE)
             route->probing = true;
         else
-            *retry_after_s =
-                now_ms >= route->open_until_ms ? 1 : (unsigned)((route->open_until_ms - now_ms + 999) / 1000);
+            *retry_after_s = over ? 1 : (unsigned)((route->open_until_ms - now_ms + 999) / 1000);
     }
     pthread_mutex_unlock(&route->breaker_mutex);
-    return admitted;
+    return answer;
 }
 
-void breaker_result(struct route_state *route, uint64_t now_ms, bool failed)
+void breaker_result(struct route_state *route, uint64_t now_ms, bool probe, bool failed)
 {
     if (route->config->breaker_failures == 0)
         return;
     pthread_mutex_lock(&route->breaker_mutex);
-    route->probing = false;
+    if (probe)
+        route->probing = false;
     if (!failed) {
         route->failures = 0;
-        route->open_until_ms = 0;
+        route->open_until_ms = 0; /* a late success of a call begun before it opened counts as well */
     } else if (++route->failures >= route->config->breaker_failures) {
         route->failures = route->config->breaker_failures; /* the next failed probe opens it again at once */
-        route->open_until_ms = now_ms + route->config->breaker_open_ms;
+        if (probe || route->open_until_ms == 0)
+            route->open_until_ms = now_ms + route->config->breaker_open_ms;
     }
     pthread_mutex_unlock(&route->breaker_mutex);
 }
 
 void breaker_withdraw(struct route_state *route)
 {
-    if (route->config->breaker_failures == 0)
-        return;
     pthread_mutex_lock(&route->breaker_mutex);
     route->probing = false;
     pthread_mutex_unlock(&route->breaker_mutex);

@@ -10,10 +10,14 @@
 #include "gateway/upstream.h"
 
 #include <curl/curl.h>
+#include <errno.h>
+#include <malloc.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "config/config.h"
@@ -29,6 +33,7 @@ enum {
     CONNECTION_LIFETIME_S = 55, /* a changed DNS answer is followed within a minute */
     POOLED_CONNECTIONS = 1024,
     SPARE_HANDLES = 256,
+    PORT_CHAINS = 1024,
     READ_BUFFER = 16 * 1024,
 };
 
@@ -42,6 +47,8 @@ struct call {
     struct call *next_touched; /* got something of an answer in this turn */
     bool touched;
     bool custom;                /* CUSTOMREQUEST is set */
+    bool unclean;               /* its connection was not silent before the sending */
+    bool fresh;                 /* FRESH_CONNECT is set */
     unsigned sendings;          /* how often libcurl wanted to send: more than one is refused */
     struct curl_slist *headers; /* nodes in the request's arena */
     char error[CURL_ERROR_SIZE];
@@ -52,10 +59,11 @@ struct upstream {
     CURLM *multi;
     struct timer timer;
     struct call *spare;
-    unsigned spare_count;
+    unsigned spare_count, freed;
     struct call *touched;
     struct socket_io **sockets; /* by descriptor */
     size_t socket_cap;
+    struct socket_io *by_port[PORT_CHAINS];
     bool due; /* libcurl wants to be called at once */
     bool activity;
 };
@@ -81,7 +89,45 @@ struct socket_io {
     curl_socket_t fd;
     uint32_t events; /* registered for; 0: not registered */
     bool wanted;     /* by libcurl, now */
+    bool connection; /* to a partner; else one of libcurl's own (its resolver's), which it closes without a word */
+    uint16_t port;   /* local; 0: not yet known, not in a chain */
+    struct socket_io *next_of_port;
 };
+
+static struct socket_io **chain_of(struct upstream *upstream, unsigned port)
+{
+    return &upstream->by_port[port % PORT_CHAINS];
+}
+
+static uint16_t local_port(curl_socket_t fd)
+{
+    struct sockaddr_storage storage;
+    socklen_t len = sizeof storage;
+    if (getsockname(fd, (struct sockaddr *)&storage, &len) != 0)
+        return 0;
+    return storage.ss_family == AF_INET6 ? ntohs(((struct sockaddr_in6 *)&storage)->sin6_port)
+                                         : ntohs(((struct sockaddr_in *)&storage)->sin_port);
+}
+
+static void chain(struct upstream *upstream, struct socket_io *socket_io)
+{
+    socket_io->port = local_port(socket_io->fd);
+    if (socket_io->port == 0)
+        return;
+    struct socket_io **head = chain_of(upstream, socket_io->port);
+    socket_io->next_of_port = *head;
+    *head = socket_io;
+}
+
+static void unchain(struct upstream *upstream, struct socket_io *socket_io)
+{
+    if (socket_io->port == 0)
+        return;
+    struct socket_io **link = chain_of(upstream, socket_io->port);
+    while (*link != socket_io)
+        link = &(*link)->next_of_port;
+    *link = socket_io->next_of_port;
+}
 
 static void unregister(struct socket_io *socket_io)
 {
@@ -120,8 +166,9 @@ static struct socket_io *socket_of(struct upstream *upstream, curl_socket_t fd)
     struct socket_io *socket_io = upstream->sockets[place];
     if (socket_io == NULL) {
         socket_io = upstream->sockets[place] = calloc(1, sizeof *socket_io);
-        if (socket_io != NULL)
-            *socket_io = (struct socket_io){.io.ready = on_socket_ready, .upstream = upstream, .fd = fd};
+        if (socket_io == NULL)
+            return NULL;
+        *socket_io = (struct socket_io){.io.ready = on_socket_ready, .upstream = upstream, .fd = fd};
     }
     return socket_io;
 }
@@ -132,6 +179,7 @@ static void forget_socket(struct upstream *upstream, curl_socket_t fd)
     if (place >= upstream->socket_cap || upstream->sockets[place] == NULL)
         return;
     unregister(upstream->sockets[place]);
+    unchain(upstream, upstream->sockets[place]);
     worker_retire(upstream->worker, &upstream->sockets[place]->io);
     upstream->sockets[place] = NULL;
 }
@@ -144,8 +192,13 @@ static int on_socket_change(CURL *easy, curl_socket_t fd, int what, void *arg, v
     if (socket_io == NULL)
         return -1; /* libcurl fails the transfer */
     socket_io->wanted = what != CURL_POLL_REMOVE;
-    if (!socket_io->wanted)
+    if (!socket_io->wanted) {
+        if (!socket_io->connection)
+            forget_socket(upstream, fd);
         return 0;
+    }
+    if (socket_io->connection && socket_io->port == 0)
+        chain(upstream, socket_io); /* connect() has been called: it has a port */
     uint32_t events =
         (what == CURL_POLL_OUT ? 0u : (uint32_t)EPOLLIN) | (what == CURL_POLL_IN ? 0u : (uint32_t)EPOLLOUT);
     if (events == socket_io->events)
@@ -156,6 +209,21 @@ static int on_socket_change(CURL *easy, curl_socket_t fd, int what, void *arg, v
         return -1;
     socket_io->events = events;
     return 0;
+}
+
+static curl_socket_t on_socket_open(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    (void)purpose;
+    curl_socket_t fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    if (fd < 0)
+        return CURL_SOCKET_BAD;
+    struct socket_io *socket_io = socket_of(arg, fd);
+    if (socket_io == NULL) {
+        close(fd);
+        return CURL_SOCKET_BAD;
+    }
+    socket_io->connection = true;
+    return fd;
 }
 
 /* Before the close, and so before the number can come back as another socket. */
@@ -184,10 +252,33 @@ static void on_timer(struct timer *timer)
 
 /* ---- what libcurl tells of a call ---- */
 
-static int on_before_sending(void *arg, char *peer, char *local, int peer_port, int local_port)
+/* Something waits on a connection that we have not spoken on yet: a close (libcurl would send into it and then again on
+ * another one), or bytes nobody asked for, which libcurl takes for the answer to what it sends next. libcurl does not
+ * tell its socket here, only the local port; of several sockets with that port each must be silent. On a fresh TLS
+ * connection the peer's session tickets may wait. */
+static bool is_silent(struct call *call, int port)
 {
-    (void)peer, (void)local, (void)peer_port, (void)local_port;
+    long connects = 0;
+    curl_easy_getinfo(call->easy, CURLINFO_NUM_CONNECTS, &connects);
+    if (connects > 0 && strncmp(call->route->upstream_origin, "https:", 6) == 0)
+        return true;
+    struct socket_io *socket_io = *chain_of(call->upstream, (unsigned)port);
+    for (; socket_io != NULL; socket_io = socket_io->next_of_port) {
+        char byte;
+        if (socket_io->port == port && (recv(socket_io->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EAGAIN))
+            return false;
+    }
+    return true;
+}
+
+static int on_before_sending(void *arg, char *peer, char *local, int peer_port, int port)
+{
+    (void)peer, (void)local, (void)peer_port;
     struct call *call = arg;
+    if (call->sendings == 0 && !is_silent(call, port)) {
+        call->unclean = true; /* nothing was sent: on_call_done() takes a fresh connection, once */
+        return CURL_PREREQFUNC_ABORT;
+    }
     if (++call->sendings > 1) /* libcurl's own second try: the partner may have acted on the first */
         return CURL_PREREQFUNC_ABORT;
     return request_last_look(call->request) ? CURL_PREREQFUNC_OK : CURL_PREREQFUNC_ABORT;
@@ -255,6 +346,8 @@ static bool set_fixed(struct call *call)
     SET(TCP_KEEPALIVE, 1L);
     SET(SSL_VERIFYPEER, 1L);
     SET(SSL_VERIFYHOST, 2L);
+    SET(OPENSOCKETFUNCTION, on_socket_open);
+    SET(OPENSOCKETDATA, call->upstream);
     SET(CLOSESOCKETFUNCTION, on_socket_close);
     SET(CLOSESOCKETDATA, call->upstream);
     SET(PREREQFUNCTION, on_before_sending);
@@ -266,7 +359,6 @@ static bool set_fixed(struct call *call)
     const struct config_route *route = call->route;
     SET(URL, route->upstream_origin);
     SET(CONNECTTIMEOUT_MS, (long)route->connect_timeout_ms);
-    SET(TIMEOUT_MS, (long)route->total_timeout_ms);
     if (route->tls_ca_file != NULL) {
         SET(CAINFO, route->tls_ca_file);
         SET(CAPATH, NULL);
@@ -337,6 +429,12 @@ static bool set_call(struct call *call, struct request *request)
         SET(CUSTOMREQUEST, custom);
     call->custom = custom != NULL;
     SET(REQUEST_TARGET, request->forward.target);
+    uint64_t spent = request->worker->now_ms - request->call_started_ms; /* by tries before */
+    uint64_t total = call->route->total_timeout_ms;
+    SET(TIMEOUT_MS, total > spent ? (long)(total - spent) : 1L);
+    if (call->fresh)
+        SET(FRESH_CONNECT, 0L);
+    call->fresh = false;
     SET(HTTPHEADER, call->headers);
     return bad == CURLE_OK;
 #undef SET
@@ -358,7 +456,7 @@ static bool set_up(struct call *call, struct request *request)
         return false;
     if (call->route != request->route->config) {
         curl_easy_reset(call->easy);
-        call->custom = false;
+        call->custom = call->fresh = false;
         settings_unref(&call->settings);
         call->settings = settings_ref(request->settings);
         call->route = request->route->config;
@@ -383,8 +481,10 @@ static void put_back(struct upstream *upstream, struct call *call)
 {
     call->request = NULL;
     call->headers = NULL;
-    if (upstream->spare_count >= SPARE_HANDLES) {
+    if (upstream->spare_count >= SPARE_HANDLES) { /* coming down from a spike */
         call_free(call);
+        if (++upstream->freed % SPARE_HANDLES == 0)
+            malloc_trim(0); /* glibc keeps what lies between live pieces: some 12 KiB a call */
         return;
     }
     call->next_spare = upstream->spare;
@@ -401,6 +501,7 @@ bool upstream_start(struct request *request)
     call->upstream = upstream;
     call->request = request;
     call->sendings = 0;
+    call->unclean = false;
     call->error[0] = '\0';
     reply_free(&request->reply); /* of a try that did not connect */
     request->reply = (struct reply){.head_max = request->reply_head_max};
@@ -435,7 +536,8 @@ static void detach(struct call *call)
 
 void upstream_cancel(struct request *request)
 {
-    detach(request->call);
+    if (request->call != NULL)
+        detach(request->call);
 }
 
 void upstream_resume(struct request *request)
@@ -474,7 +576,9 @@ static void describe(const struct call *call, CURLcode result, enum call_end end
     out[0] = '\0';
     if (end == CALL_OK)
         return;
-    if (reply->complaint != NULL)
+    if (call->unclean)
+        snprintf(out, cap, "The partner spoke or closed before it was asked; nothing was sent.");
+    else if (reply->complaint != NULL)
         snprintf(out, cap, "%s.", reply->complaint);
     else if (call->sendings > 1)
         snprintf(out, cap, "The kept-alive connection was closed before an answer came; the call was not sent again.");
@@ -484,9 +588,25 @@ static void describe(const struct call *call, CURLcode result, enum call_end end
         snprintf(out, cap, "%s.", curl_easy_strerror(result));
 }
 
+/* The pooled connection was no good and nothing was sent on it: once more, on a new one. */
+static bool start_fresh(struct call *call)
+{
+    if (!call->unclean || call->fresh)
+        return false;
+    call->unclean = false;
+    call->fresh = true;
+    curl_multi_remove_handle(call->upstream->multi, call->easy);
+    if (curl_easy_setopt(call->easy, CURLOPT_FRESH_CONNECT, 1L) == CURLE_OK &&
+        curl_multi_add_handle(call->upstream->multi, call->easy) == CURLM_OK)
+        return true;
+    return false;
+}
+
 static void on_call_done(struct call *call, CURLcode result)
 {
     struct request *request = call->request;
+    if (start_fresh(call))
+        return;
     enum call_end end = judge(call, result);
     char detail[160];
     describe(call, result, end, detail, sizeof detail);

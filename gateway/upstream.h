@@ -25,7 +25,7 @@ void upstream_free(struct upstream **upstream); /* calls under way are dropped w
 
 /* Starts the call of `request` (request->call is set until it has ended). False: no memory, nothing started. */
 bool upstream_start(struct request *request) __attribute__((warn_unused_result));
-/* Stops it: the connection is closed, request->call is NULL, request_call_ended() will not come. */
+/* Stops it, if it is under way: the connection is closed, request->call is NULL, request_call_ended() will not come. */
 void upstream_cancel(struct request *request);
 /* The client took some of the answer, or has left: a paused partner goes on. */
 void upstream_resume(struct request *request);

@@ -25,7 +25,13 @@
 #include "gateway/upstream.h"
 #include "store/store.h"
 
-enum { EVENTS_PER_TURN = 256, LISTEN_BACKLOG = 4096, SPARE_REQUESTS = 256 };
+enum { EVENTS_PER_TURN = 256, LISTEN_BACKLOG = 4096 };
+
+#if defined(__SANITIZE_ADDRESS__)
+enum { SPARE_REQUESTS = 0 }; /* reuse would hide a use after free */
+#else
+enum { SPARE_REQUESTS = 256 };
+#endif
 
 enum message_kind { MESSAGE_RELOAD, MESSAGE_BEGIN_SHUTDOWN, MESSAGE_CUT, MESSAGE_LEAVE };
 
@@ -239,7 +245,17 @@ static void *worker_run(void *arg)
 
 /* ---- beginning and end ---- */
 
-static int open_socket(const char *address, uint16_t port, char *error, size_t error_cap)
+/* Workers share the port by SO_REUSEPORT. The first one binds without it, so that a port that another process listens
+ * on (a second gateway with another store: two sets of fences) is refused, and lets its fellows in afterwards. */
+static bool take_port(int fd, const struct sockaddr *address, socklen_t len, bool first)
+{
+    int on = 1;
+    return setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+           (first || setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) == 0) && bind(fd, address, len) == 0 &&
+           (!first || setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) == 0);
+}
+
+static int open_socket(const char *address, uint16_t port, bool first, char *error, size_t error_cap)
 {
     struct sockaddr_storage storage = {0};
     struct sockaddr_in *in = (struct sockaddr_in *)&storage;
@@ -257,10 +273,7 @@ static int open_socket(const char *address, uint16_t port, char *error, size_t e
         return -1;
     }
     int fd = socket(storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    int on = 1;
-    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-        setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) != 0 ||
-        bind(fd, (struct sockaddr *)&storage, len) != 0 || listen(fd, LISTEN_BACKLOG) != 0) {
+    if (fd < 0 || !take_port(fd, (struct sockaddr *)&storage, len, first) || listen(fd, LISTEN_BACKLOG) != 0) {
         snprintf(error, error_cap, "cannot listen on %s port %u: %s", address, port, strerror(errno));
         if (fd >= 0)
             close(fd);
@@ -309,7 +322,8 @@ struct worker *worker_new(const struct worker_options *options, uint16_t *port, 
     worker->no_route = metrics_route(NULL);
     worker->epoll_fd = worker->inbox.event_fd = -1;
     worker->now_ms = monotonic_ms();
-    worker->listen_fd = open_socket(options->settings->config->listen_address, options->port, error, error_cap);
+    worker->listen_fd =
+        open_socket(options->settings->config->listen_address, options->port, options->first, error, error_cap);
     if (worker->listen_fd < 0) {
         worker_free(&worker);
         return NULL;

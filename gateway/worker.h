@@ -28,7 +28,8 @@ struct gateway {
     struct store *store;
     struct gate *gate;
     atomic_uint connections; /* being served, against limits.connections */
-    atomic_uint in_flight;   /* requests past their body, against limits.in_flight */
+    atomic_uint in_flight;   /* requests past their body whose call has not ended, against limits.in_flight */
+    atomic_uint unsettled;   /* requests past their body whose outcome is not recorded: a shutdown waits for them */
     atomic_ullong buffered;  /* bytes of bodies held, against limits.buffered */
     atomic_bool shutting_down;
     atomic_uint cut_effects; /* effects that the shutdown had to cut */
@@ -70,6 +71,7 @@ struct worker_options {
     struct gateway *gateway;
     struct settings *settings; /* a reference is taken */
     uint16_t port;             /* 0: a free one, see *port */
+    bool first;                /* of this process: takes the port for itself and its fellows */
 };
 
 /* Opens the socket and all else, starts no thread. NULL on failure with one line in `error`. *port is the real one:

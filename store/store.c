@@ -134,6 +134,11 @@ void store_submit(struct store *store, struct store_op *op)
     op->done(op);
 }
 
+bool store_writable(struct store *store)
+{
+    return store->writer && writer_writable(store->writer);
+}
+
 void store_health(struct store *store, struct store_health *out)
 {
     if (store->writer)

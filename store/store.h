@@ -4,9 +4,10 @@
  * The only public header of store/. No type of the engine shows here and every change completes by
  * callback, so that another engine can stand behind it. Nothing here knows gateway/ or config/.
  *
- * Threads: store_submit() may be called from any thread. `done` and `raised` run on the store's writer
- * thread and must only hand over (post to an inbox, set a flag). A store_reader belongs to the thread
- * that opened it. One store per process: LMDB drops its locks when a file is opened twice.
+ * Threads: store_submit() may be called from any thread. `done` and `raised` run on the store's writer thread
+ * and must only hand over (post to an inbox, set a flag); only STORE_CLOSED is told from within store_submit().
+ * A store_reader belongs to the thread that opened it. One store per process: LMDB drops its locks when a file
+ * is opened twice.
  */
 #ifndef FENCEGATE_STORE_H
 #define FENCEGATE_STORE_H
@@ -24,11 +25,11 @@ struct slice {
 enum store_error {
     STORE_OK = 0,
     STORE_NOT_FOUND,
-    STORE_FULL,     /* max_size or the disk is reached: nothing of this operation was kept */
-    STORE_IO,       /* the engine or the disk failed: nothing of this operation was kept */
-    STORE_BUSY,     /* open: another process serves this folder */
-    STORE_FORMAT,   /* open: unknown format version, or a record that does not decode */
-    STORE_CLOSED,   /* submitted after store_close() began */
+    STORE_FULL,   /* max_size or the disk is reached: nothing of this operation was kept */
+    STORE_IO,     /* the engine or the disk failed: nothing of this operation was kept */
+    STORE_BUSY,   /* open: another process serves this folder */
+    STORE_FORMAT, /* open: unknown format version, or a record that does not decode */
+    STORE_CLOSED, /* submitted after store_close() began */
 };
 
 enum audit_kind {
@@ -41,7 +42,7 @@ enum audit_kind {
     AUDIT_RESET,
     AUDIT_RESOLVED,
 };
-const char *audit_kind_name(enum audit_kind kind);             /* "dropped", ..., "not-sent", ... */
+const char *audit_kind_name(enum audit_kind kind); /* "dropped", ..., "not-sent", ... */
 bool audit_kind_parse(struct slice text, enum audit_kind *out);
 
 /* One audit record, or (kind unset) the intent of an effect. Zero and absent fields are not stored and
@@ -75,8 +76,11 @@ enum store_verdict {
 };
 
 /* One change. Owned by the submitter, untouched by it from store_submit() until `done`, which is called
- * exactly once, after the sync that made the change durable (or with `error` set: then nothing was kept).
- * Strings it points to must live as long. */
+ * exactly once, after the sync that made the change durable (or with `error` set: then nothing was kept). A RECORD that
+ * closes an effect is kept through failed commits and tried again until it is durable or the store is closed: its
+ * `done` may take long.
+ * Strings it points to must live as long. A RECORD that closes an effect says what a partner did and is not failed
+ * for a full or failing disk: it is tried again until it is kept, at the longest until store_close(). */
 struct store_op {
     struct store_op *next; /* the store's while submitted */
     enum store_op_kind kind;
@@ -89,9 +93,13 @@ struct store_op {
         bool equal_allowed;
         uint64_t max_jump; /* 0: any */
         bool intent;       /* write an intent record and give out an effect id (ledger: effects) */
-        bool undecided;    /* nothing to decide on (`observe` without a usable token or key): only the intent is written */
-        bool observe;      /* a refusal is only told: verdict as decided, no drop record; with `intent` the intent is written */
-        struct { struct slice reason; uint32_t status; } refusal[5]; /* by enum store_verdict */
+        bool undecided; /* nothing to decide on (`observe` without a usable token or key): only the intent is written */
+        bool observe; /* a refusal is only told: verdict as decided, no drop record; with `intent` the intent is written
+                       */
+        struct {
+            struct slice reason;
+            uint32_t status;
+        } refusal[5]; /* by enum store_verdict */
     } admit;
 
     /* out */
@@ -109,10 +117,10 @@ enum store_verdict store_judge(uint64_t fence, uint64_t token, bool equal_allowe
 struct store;
 
 struct store_options {
-    const char *path;      /* folder; made with mode 0700 when missing */
-    uint64_t max_size;     /* bytes */
-    uint64_t retain_ms;    /* audit records older than this are removed in small steps */
-    bool drop_oldest;      /* audit.when_full */
+    const char *path;   /* folder; made with mode 0700 when missing */
+    uint64_t max_size;  /* bytes */
+    uint64_t retain_ms; /* audit records older than this are removed in small steps; 0: none is */
+    bool drop_oldest;   /* audit.when_full */
     /* Called on the writer thread for every fence that a batch raised: after its commit, before any verdict
      * of the batch is handed out. The gate learns of a raise here; later would be too late (G3). May be NULL. */
     void (*raised)(void *arg, struct slice ns, struct slice key, uint64_t token);
@@ -136,14 +144,15 @@ void store_close(struct store **store);
 void store_submit(struct store *store, struct store_op *op);
 
 struct store_health {
-    bool writable;         /* the last commit succeeded and there is room for new work */
-    const char *reason;    /* static text when not writable */
-    uint64_t commits;      /* since start */
-    uint64_t operations;   /* applied by those commits */
+    bool writable;       /* the last commit succeeded and there is room for new work */
+    const char *reason;  /* static text when not writable */
+    uint64_t commits;    /* since start */
+    uint64_t operations; /* applied by those commits */
     uint64_t used_bytes, max_bytes;
-    uint64_t in_doubt;     /* effects listed as in doubt */
+    uint64_t in_doubt; /* effects listed as in doubt */
 };
 void store_health(struct store *store, struct store_health *out); /* any thread */
+bool store_writable(struct store *store);                         /* health.writable alone, without a lock */
 
 /* Reads: straight from the engine's map, never blocked by the writer, only what is durable. */
 struct store_reader;
@@ -160,11 +169,11 @@ enum store_error store_fence_get(struct store_reader *reader, struct slice ns, s
 /* Audit query. Absent slices and zeroes do not filter. */
 struct audit_filter {
     struct slice ns, key, reason, route;
-    enum audit_kind kind;         /* 0: any */
-    uint64_t since_ms, until_ms;  /* since inclusive, until exclusive; 0: open */
-    uint64_t after;               /* ascending: ids above; descending: ids below; 0: from the end it starts at */
+    enum audit_kind kind;        /* 0: any */
+    uint64_t since_ms, until_ms; /* since inclusive, until exclusive; 0: open */
+    uint64_t after;              /* ascending: ids above; descending: ids below; 0: from the end it starts at */
     bool descending;
-    size_t limit;                 /* most records to deliver; at least 1 */
+    size_t limit; /* most records to deliver; at least 1 */
 };
 /* Calls `each` in order, record valid only within the call; false from it stops. *next_after is the id to
  * pass as `after` for the next page, 0 when there is none. With ns and key given the per-key index is used. */

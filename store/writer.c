@@ -34,6 +34,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,6 +88,7 @@ struct writer {
 
     pthread_mutex_t health_lock;
     struct store_health health;
+    atomic_bool writable; /* health.writable for those who ask on every call */
 };
 
 static uint64_t monotonic_ms(void)
@@ -121,6 +123,7 @@ static void publish(struct writer *w)
         w->health.reason = "the last write to the store failed";
     else
         w->health.reason = "the store is full";
+    atomic_store_explicit(&w->writable, w->health.writable, memory_order_release);
     pthread_mutex_unlock(&w->health_lock);
 }
 
@@ -148,6 +151,8 @@ static void trouble_write(struct writer *w, const char *why)
     char line[200];
     (void)snprintf(line, sizeof line, "store: write failed: %s; new calls are refused until it works again", why);
     trouble(w, &w->failing, line);
+    if (db_dead(w->db))
+        publish(w); /* the reason has changed */
 }
 
 /* Ends the batch and keeps the books. */
@@ -511,6 +516,11 @@ void writer_stop(struct writer **writer)
     buffer_free(&w->scratch);
     free(w);
     *writer = NULL;
+}
+
+bool writer_writable(struct writer *writer)
+{
+    return atomic_load_explicit(&writer->writable, memory_order_acquire);
 }
 
 void writer_health(struct writer *writer, struct store_health *out)

@@ -12,6 +12,7 @@ enum store_error writer_start(struct db *db, const struct store_options *options
                               struct writer **out) __attribute__((warn_unused_result));
 void writer_submit(struct writer *writer, struct store_op *op);      /* any thread */
 void writer_stop(struct writer **writer);                            /* finishes what was submitted, joins, frees */
+bool writer_writable(struct writer *writer);                         /* any thread */
 void writer_health(struct writer *writer, struct store_health *out); /* any thread */
 
 #endif

@@ -4,14 +4,20 @@ Tests that need other settings, or that break things, start their own with `laun
 """
 
 import itertools
+import os
 import re
 
 import pytest
 
-from gateway import Gateway, route
+from gateway import BINARY, Gateway, route
 from partner import Partner
 
 numbers = itertools.count(1)
+
+
+def pytest_sessionstart():
+    if not os.access(BINARY, os.X_OK):
+        pytest.exit(f"{BINARY} is not there: build it, or name another in FENCEGATE_BIN", 2)
 
 
 @pytest.fixture

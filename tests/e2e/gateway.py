@@ -34,9 +34,9 @@ def library_is_old():
     return library.MHD_get_version().startswith(b"0.")
 
 
-def route(upstream, **settings):
-    """A route named and mounted `pay`, unless told otherwise."""
-    return {"name": "pay", "path": "/pay", "upstream": getattr(upstream, "url", upstream), **settings}
+def route(partner, **settings):
+    """A route to a partner or URL, named and mounted `pay` unless told otherwise."""
+    return {"name": "pay", "path": "/pay", "upstream": getattr(partner, "url", partner), **settings}
 
 
 def eventually(look, timeout=PATIENCE, what="it"):
@@ -69,6 +69,7 @@ class Gateway:
             "admin": {"address": "127.0.0.1", "port": 0},
             "store": {"path": "store", "max_size": "256MiB"},
             "workers": 2,
+            "shutdown_grace": "5s",
             **settings,
             "routes": routes,
         }

@@ -164,6 +164,10 @@ class Partner:
 
     def close(self):
         self._closing = True
+        try:
+            self._listener.shutdown(socket.SHUT_RDWR)  # a thread that waits in accept() would keep it open
+        except OSError:
+            pass
         self._listener.close()
         for sock in list(self._socks):
             try:

@@ -64,14 +64,15 @@ def test_chunks_of_a_body_within_the_limit_pass(tight, partner, mark):
 
 def test_all_bodies_together_are_limited(tight, partner, mark):
     first = request("POST", f"/pay/{mark}", fenced(5, mark), b"x" * 38 * KIB)
+    eventually(lambda: tight.metric("fencegate_buffered_bytes") == 0)
     with tight.connect() as connection:
         connection.send(first[:-1])
-        second = eventually(lambda: (lambda a: a if a.status == 503 else None)(
-            tight.call(f"/pay/{mark}", 5, mark + "-second", body=b"y" * 38 * KIB)), what="the limit")
+        eventually(lambda: tight.metric("fencegate_buffered_bytes") >= 37 * KIB)
+        second = tight.call(f"/pay/{mark}", 5, mark + "-second", body=b"y" * 38 * KIB)
         expect.refusal(second, 503, "overloaded")
         connection.send(first[-1:])
         expect.relayed(connection.receive())
-    expect.relayed(tight.call(f"/pay/{mark}", 6, mark + "-second", body=b"y" * 38 * KIB))
+    eventually(lambda: tight.call(f"/pay/{mark}", 6, mark + "-second", body=b"y" * 38 * KIB).status == 200)
 
 
 def test_calls_in_flight_are_limited(tight, partner, mark):
@@ -85,7 +86,18 @@ def test_calls_in_flight_are_limited(tight, partner, mark):
     held.release()
     for call in calls:
         expect.relayed(call.result(10))
-    expect.relayed(tight.call(f"/pay/{mark}", 5, f"{mark}-more"))
+    eventually(lambda: tight.call(f"/pay/{mark}", 5, f"{mark}-more").status == 200)
+
+
+def test_one_after_the_other_needs_room_for_one(launch, partner, mark):
+    """Who has its answer may call again at once: the place is free by then."""
+    gw = launch([route(partner, in_flight=1)], limits={"in_flight": 1})
+    with gw.connect() as connection:
+        statuses = []
+        for _ in range(300):
+            connection.send(request("POST", f"/pay/{mark}", fenced(5, mark), b"x"))
+            statuses.append(connection.receive().status)
+    assert statuses == [200] * 300, f"{statuses.count(503)} of 300 refused"
 
 
 def test_connections_are_limited(launch, new_partner, mark):
@@ -109,6 +121,11 @@ def test_connections_are_limited(launch, new_partner, mark):
 def test_headers_up_to_the_limit_pass(gw, partner, mark):
     expect.relayed(gw.call(f"/pay/{mark}", 5, mark, headers=[("X-Large", "a" * 30_000)]))
     assert partner.seen(mark)[0].get("X-Large") == "a" * 30_000
+
+
+def test_many_headers_up_to_the_limit_pass(gw, partner, mark):
+    expect.relayed(gw.call(f"/pay/{mark}", 5, mark, headers=[("X-Many", "a" * 90)] * 300))
+    assert partner.seen(mark)[0].all("X-Many") == ["a" * 90] * 300
 
 
 def test_a_long_target_passes(gw, partner, mark):

@@ -8,7 +8,7 @@ import pytest
 
 import expect
 from client import Closed, fenced, request
-from gateway import eventually, route
+from gateway import attempt, eventually, pool, route
 from partner import FullListener, Held
 
 
@@ -263,6 +263,19 @@ def test_a_client_that_stops_reading_does_not_hold_the_record_back_for_ever(gw, 
     connection.read_head()
     connection.close()
     settled(gw, mark, "sent", upstream_status=200)
+
+
+def test_clients_that_end_sending_at_once_get_their_answers(gw, partner, mark):
+    """Whole requests, each with the end of the client's side right behind it, many at a time."""
+    def one(number):
+        with gw.connect() as connection:
+            connection.send(request("POST", f"/pay/{mark}", fenced(5, f"{mark}-{number}"), b"charge"))
+            connection.end_sending()
+            return attempt(connection)
+
+    answers = list(pool.map(one, range(200)))
+    assert len(partner.seen(mark)) == 200
+    assert sum(answer is None for answer in answers) == 0
 
 
 @pytest.mark.parametrize("cut", ["close", "half-close", "reset"])

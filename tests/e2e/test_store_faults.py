@@ -50,10 +50,10 @@ def test_a_parent_that_cannot_be_made_is_one_line_and_exit_3(tmp_path):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of 2 MiB of its own."""
+    """A file system of 8 MiB of its own."""
     place = tmp_path / "disk"
     place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "none", place]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "none", place]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
         pytest.skip("needs root and mount")
     yield place
@@ -154,11 +154,10 @@ def test_after_a_crash_every_open_effect_is_in_doubt(launch, partner, mark):
 
 def fill_up(place):
     """Takes what room is left."""
-    with open(place / "filler", "wb") as filler:
+    with open(place / "filler", "wb", buffering=0) as filler:
         try:
             while True:
                 filler.write(b"\0" * 4096)
-                filler.flush()
         except OSError:
             pass
 

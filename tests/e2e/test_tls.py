@@ -1,5 +1,6 @@
 """TLS to the partner: the certificate is verified, always."""
 
+import socket
 import ssl
 import subprocess
 
@@ -49,6 +50,18 @@ def test_a_certificate_for_another_name_sends_nothing(launch, tls_partner, certi
 
 def test_a_partner_that_speaks_no_tls_gets_no_request(launch, new_partner, mark):
     plain = new_partner()
-    gw = launch(route(f"https://localhost:{plain.port}"))
-    expect.refusal(gw.call(f"/pay/{mark}", 5, mark), 502, "upstream-unreachable", "not-sent")
+    gw = launch(route(f"https://localhost:{plain.port}", timeout={"connect": "500ms", "total": "10s"}))
+    expect.refusal(gw.call(f"/pay/{mark}", 5, mark), 504, "upstream-timeout", "not-sent")  # it waits for more of the "head"
     assert plain.seen() == []
+
+
+def test_a_partner_that_closes_inside_the_handshake_gets_no_request(launch, mark):
+    listener = socket.create_server(("127.0.0.1", 0))
+    gw = launch(route(f"https://localhost:{listener.getsockname()[1]}"))
+    call = gw.send_off(f"/pay/{mark}", 5, mark)
+    sock = listener.accept()[0]
+    assert sock.recv(100)[:2] == b"\x16\x03"
+    sock.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    sock.close()
+    listener.close()
+    expect.refusal(call.result(10), 502, "upstream-unreachable", "not-sent")

@@ -1,0 +1,378 @@
+/* tests/unit/test_reply.c - a partner's answer, line by line as libcurl hands it over, and the buffer of its body. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "gateway/reply.h"
+
+static struct reply reply;
+
+static int set_up(void **state)
+{
+    (void)state;
+    reply = (struct reply){.head_max = REPLY_HEAD_MAX};
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    reply_free(&reply);
+    return 0;
+}
+
+/* One line, in memory of its own size: a read past its end is seen. */
+static bool feed(const char *text)
+{
+    size_t len = strlen(text);
+    char *line = malloc(len == 0 ? 1 : len);
+    assert_non_null(line);
+    memcpy(line, text, len);
+    bool ok = reply_head_line(&reply, line, len);
+    free(line);
+    return ok;
+}
+
+static void head(const char *const *lines)
+{
+    for (; *lines != NULL; lines++)
+        assert_true(feed(*lines));
+}
+#define HEAD(...) head((const char *const[]){__VA_ARGS__, NULL})
+
+/* All fields as "name=value|". */
+static const char *fields(void)
+{
+    static char text[1024];
+    struct header_field field;
+    size_t at = 0, len = 0;
+    text[0] = '\0';
+    while (reply_next_field(&reply, &at, &field)) {
+        assert_int_equal(field.name_len, strlen(field.name));
+        assert_int_equal(field.value_len, strlen(field.value));
+        len += (size_t)snprintf(text + len, sizeof text - len, "%s=%s|", field.name, field.value);
+        assert_true(len < sizeof text);
+    }
+    assert_false(reply_next_field(&reply, &at, &field));
+    return text;
+}
+
+static void a_plain_answer(void **state)
+{
+    (void)state;
+    HEAD("HTTP/1.1 201 Created\r\n", "Content-Type: text/plain\r\n", "Content-Length: 12\r\n", "X-Empty:\r\n",
+         "X-Blanks: \t a b \t\r\n");
+    assert_false(reply.head_done);
+    assert_true(feed("\r\n"));
+    assert_true(reply.head_done);
+    assert_false(reply.nonsense);
+    assert_int_equal(reply.status, 201);
+    assert_true(reply.has_length);
+    assert_int_equal(reply.length, 12);
+    assert_string_equal(fields(), "Content-Type=text/plain|Content-Length=12|X-Empty=|X-Blanks=a b|");
+}
+
+static void line_ends_do_not_matter(void **state)
+{
+    (void)state;
+    HEAD("HTTP/1.0 200", "A: 1", "B: 2\n", "\n");
+    assert_true(reply.head_done);
+    assert_false(reply.has_length);
+    assert_string_equal(fields(), "A=1|B=2|");
+}
+
+static void no_fields(void **state)
+{
+    (void)state;
+    HEAD("HTTP/1.1 204 No Content\r\n", "\r\n");
+    assert_true(reply.head_done);
+    assert_string_equal(fields(), "");
+}
+
+static void repeated_fields_stay(void **state)
+{
+    (void)state;
+    HEAD("HTTP/1.1 200 OK\r\n", "Set-Cookie: a=1\r\n", "Set-Cookie: b=2\r\n", "set-cookie: c=3\r\n", "\r\n");
+    assert_string_equal(fields(), "Set-Cookie=a=1|Set-Cookie=b=2|set-cookie=c=3|");
+}
+
+static void interim_answers_leave_nothing(void **state)
+{
+    (void)state;
+    HEAD("HTTP/1.1 100 Continue\r\n", "\r\n");
+    assert_false(reply.head_done);
+    HEAD("HTTP/1.1 103 Early Hints\r\n", "Link: </a.css>\r\n", "Content-Length: 99\r\n", "\r\n");
+    assert_false(reply.head_done);
+    HEAD("HTTP/1.1 200 OK\r\n", "Content-Length: 2\r\n", "\r\n"); /* another length: another head */
+    assert_true(reply.head_done);
+    assert_int_equal(reply.status, 200);
+    assert_int_equal(reply.length, 2);
+    assert_string_equal(fields(), "Content-Length=2|");
+}
+
+static void the_length_of_an_interim_answer_is_not_the_answers(void **state)
+{
+    (void)state;
+    HEAD("HTTP/1.1 103 Early Hints\r\n", "Content-Length: 99\r\n", "\r\n", "HTTP/1.1 200 OK\r\n", "\r\n");
+    assert_true(reply.head_done);
+    assert_false(reply.has_length);
+}
+
+static void a_101_is_no_answer(void **state)
+{
+    (void)state;
+    HEAD("HTTP/1.1 101 Switching Protocols\r\n", "Upgrade: x\r\n", "\r\n");
+    assert_false(reply.head_done);
+}
+
+static void trailers_are_ignored(void **state)
+{
+    (void)state;
+    HEAD("HTTP/1.1 200 OK\r\n", "A: 1\r\n", "\r\n", "Fencegate-Effect: not-sent\r\n", "Content-Length: 7\r\n",
+         "no colon\r\n", "\r\n");
+    assert_true(reply.head_done);
+    assert_false(reply.nonsense);
+    assert_false(reply.has_length);
+    assert_string_equal(fields(), "A=1|");
+}
+
+static void status_lines(void **state)
+{
+    static const struct {
+        const char *line;
+        unsigned status; /* 0: refused */
+    } cases[] = {
+        {"HTTP/1.1 200 OK", 200},   {"HTTP/1.1 200", 200}, {"HTTP/1.1 200 ", 200}, {"HTTP/1.0 404 Not: Found", 404},
+        {"HTTP/1.1 999 Odd", 999},  {"HTTP/1.1 599", 599}, {"HTTP/2 200", 200},    {"HTTP/1.1 099 Low", 0},
+        {"HTTP/1.1 000", 0},        {"HTTP/1.1 20", 0},    {"HTTP/1.1 2000", 0},   {"HTTP/1.1 20000", 0},
+        {"HTTP/1.1 4294967496", 0}, {"HTTP/1.1 200OK", 0}, {"HTTP/1.1 +20", 0},    {"HTTP/1.1 2x0", 0},
+        {"HTTP/1.1  200", 0},       {"HTTP/1.1 \t200", 0}, {"HTTP/1.1 ", 0},       {"HTTP/1.1", 0},
+        {"HTTP/1.1200", 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        reply = (struct reply){.head_max = REPLY_HEAD_MAX};
+        bool ok = feed(cases[i].line);
+        if (ok != (cases[i].status != 0) || reply.status != cases[i].status || reply.nonsense == ok)
+            fail_msg("\"%s\": status %u", cases[i].line, reply.status);
+        assert_true(ok == (reply.complaint == NULL));
+        assert_false(reply.head_done);
+    }
+}
+
+static void lengths(void **state)
+{
+    static const struct {
+        const char *value;
+        uint64_t length;
+        bool good;
+    } cases[] = {
+        {"0", 0, true},
+        {"007", 7, true},
+        {"999999999999999999", UINT64_C(999999999999999999), true},
+        {"1000000000000000000", 0, false},
+        {"18446744073709551617", 0, false},
+        {"", 0, false},
+        {"+1", 0, false},
+        {"-1", 0, false},
+        {"1 1", 0, false},
+        {"5, 5", 0, false},
+        {"0x10", 0, false},
+        {"5;", 0, false},
+        {"1.0", 0, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char line[64];
+        reply = (struct reply){.head_max = REPLY_HEAD_MAX};
+        assert_true(feed("HTTP/1.1 200 OK"));
+        snprintf(line, sizeof line, "content-LENGTH: %s", cases[i].value);
+        if (feed(line) != cases[i].good || reply.nonsense == cases[i].good || reply.length != cases[i].length)
+            fail_msg("\"%s\"", line);
+        assert_true(reply.has_length == cases[i].good);
+        reply_free(&reply);
+    }
+}
+
+static void two_lengths(void **state)
+{
+    (void)state;
+    HEAD("HTTP/1.1 200 OK", "Content-Length: 5", "Content-Length: 05");
+    assert_int_equal(reply.length, 5);
+    assert_false(feed("Content-Length: 6"));
+    assert_true(reply.nonsense);
+    assert_non_null(strstr(reply.complaint, "Content-Length"));
+}
+
+/* RFC 9112 section 6.3: the transfer coding says where the body ends, whatever a Content-Length beside it says. Taken
+ * for the length it would make a longer body look whole where it is not. */
+static void a_coded_body_has_no_length(void **state)
+{
+    (void)state;
+    HEAD("HTTP/1.1 200 OK", "Content-Length: 5", "Transfer-Encoding: chunked", "");
+    assert_true(reply.head_done);
+    assert_false(reply.has_length);
+    reply_free(&reply);
+    reply = (struct reply){.head_max = REPLY_HEAD_MAX};
+    HEAD("HTTP/1.1 200 OK", "transfer-encoding: Chunked", "Content-Length: 5", "");
+    assert_false(reply.has_length);
+    reply_free(&reply);
+    reply = (struct reply){.head_max = REPLY_HEAD_MAX};
+    HEAD("HTTP/1.1 103 Early Hints", "Transfer-Encoding: chunked", "", "HTTP/1.1 200 OK", "Content-Length: 5", "");
+    assert_true(reply.has_length);
+}
+
+static void malformed_lines(void **state)
+{
+    static const char *const lines[] = {"no colon",  ": no name", "Na me: x", " folded: x", "\tfolded",   "Name : x",
+                                        "A: x\x01y", "A: x\x7f",  "A: x\ry",  "N\x01: x",   "\xC3\x84: x"};
+    (void)state;
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        reply = (struct reply){.head_max = REPLY_HEAD_MAX};
+        assert_true(feed("HTTP/1.1 200 OK"));
+        if (feed(lines[i]) || !reply.nonsense || reply.complaint == NULL)
+            fail_msg("\"%s\" passed", lines[i]);
+        assert_false(reply.head_done);
+        reply_free(&reply);
+    }
+    reply = (struct reply){.head_max = REPLY_HEAD_MAX};
+    assert_true(feed("HTTP/1.1 200 OK"));
+    assert_false(reply_head_line(&reply, "A: x\0y\r\n", 8));
+    assert_true(reply.nonsense);
+    assert_true(feed("B: \xC3\xA4\xFF")); /* bytes above 0x7F are a partner's own affair */
+}
+
+/* A field whose name begins like a version is no status line. */
+static void a_name_like_a_version(void **state)
+{
+    (void)state;
+    HEAD("HTTP/1.1 200 OK");
+    assert_false(feed("HTTP/: x")); /* "/" is in no name */
+    assert_int_equal(reply.status, 200);
+}
+
+static void a_head_too_large(void **state)
+{
+    static char line[REPLY_HEAD_MAX + 100];
+    (void)state;
+    HEAD("HTTP/1.1 200 OK");
+    memset(line, 'x', sizeof line);
+    memcpy(line, "A: ", 3);
+    line[REPLY_HEAD_MAX] = '\0'; /* "A" NUL value NUL: exactly what fits */
+    assert_true(feed(line));
+    assert_int_equal(reply.head_len, REPLY_HEAD_MAX);
+    assert_false(feed("B: 1"));
+    assert_true(reply.nonsense);
+    reply_free(&reply);
+    reply = (struct reply){.head_max = REPLY_HEAD_MAX};
+    HEAD("HTTP/1.1 200 OK");
+    line[REPLY_HEAD_MAX] = 'x';
+    line[REPLY_HEAD_MAX + 1] = '\0';
+    assert_false(feed(line));
+    reply_free(&reply);
+    reply = (struct reply){.head_max = REPLY_HEAD_MAX};
+    HEAD("HTTP/1.1 200 OK");
+    unsigned taken = 0;
+    while (feed("Some-Name: and a value")) /* many small ones are as large */
+        taken++;
+    assert_int_equal(taken, REPLY_HEAD_MAX / sizeof "Some-Name\0and a value");
+    assert_true(reply.nonsense);
+}
+
+/* ---- the body ---- */
+
+static void body_in_and_out(void **state)
+{
+    char out[64];
+    (void)state;
+    assert_int_equal(reply_body_waiting(&reply), 0);
+    assert_int_equal(reply_body_take(&reply, out, sizeof out), 0);
+    assert_true(reply_body_add(&reply, "hello ", 6));
+    assert_true(reply_body_add(&reply, "world", 5));
+    assert_int_equal(reply_body_waiting(&reply), 11);
+    assert_int_equal(reply_body_take(&reply, out, 4), 4);
+    assert_memory_equal(out, "hell", 4);
+    assert_int_equal(reply_body_waiting(&reply), 7);
+    assert_true(reply_body_add(&reply, "!", 1));
+    assert_int_equal(reply_body_take(&reply, out, sizeof out), 8);
+    assert_memory_equal(out, "o world!", 8);
+    assert_int_equal(reply_body_waiting(&reply), 0);
+    assert_int_equal(reply_body_take(&reply, out, sizeof out), 0);
+}
+
+/* Bytes are a running number: each comes out once and in order, and the buffer stays bounded while it wraps. */
+static void body_beside_a_model(void **state)
+{
+    static char in[17000], out[17000];
+    uint64_t random = UINT64_C(0x853C49E6748FEA9B);
+    unsigned char put = 0, got = 0;
+    size_t waiting = 0, most = 0;
+    (void)state;
+    for (int step = 0; step < 20000; step++) {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        size_t len = (random >> 20) % (random % 5 == 0 ? sizeof in : 900);
+        if ((random >> 50) % 2 == 0 && waiting < REPLY_BODY_MAX) {
+            for (size_t i = 0; i < len; i++)
+                in[i] = (char)put++;
+            assert_true(reply_body_add(&reply, in, len));
+            waiting += len;
+        } else {
+            size_t taken = reply_body_take(&reply, out, len);
+            assert_int_equal(taken, len < waiting ? len : waiting);
+            for (size_t i = 0; i < taken; i++)
+                if ((unsigned char)out[i] != got++)
+                    fail_msg("step %d: a byte is out of place", step);
+            waiting -= taken;
+        }
+        most = waiting > most ? waiting : most;
+        assert_int_equal(reply_body_waiting(&reply), waiting);
+    }
+    assert_in_range(most, REPLY_BODY_MAX / 2, REPLY_BODY_MAX + sizeof in);
+    assert_in_range(reply.body_cap, most, 4 * REPLY_BODY_MAX);
+}
+
+static void freed_is_empty(void **state)
+{
+    (void)state;
+    HEAD("HTTP/1.1 200 OK", "A: 1", "");
+    assert_true(reply_body_add(&reply, "x", 1));
+    reply_free(&reply);
+    assert_int_equal(reply_body_waiting(&reply), 0);
+    assert_string_equal(fields(), "");
+    reply_free(&reply);
+    assert_true(reply_body_add(&reply, "y", 1));
+    assert_int_equal(reply_body_waiting(&reply), 1);
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(a_plain_answer),
+        CASE(line_ends_do_not_matter),
+        CASE(no_fields),
+        CASE(repeated_fields_stay),
+        CASE(interim_answers_leave_nothing),
+        CASE(the_length_of_an_interim_answer_is_not_the_answers),
+        CASE(a_101_is_no_answer),
+        CASE(trailers_are_ignored),
+        CASE(status_lines),
+        CASE(lengths),
+        CASE(two_lengths),
+        CASE(a_coded_body_has_no_length),
+        CASE(malformed_lines),
+        CASE(a_name_like_a_version),
+        CASE(a_head_too_large),
+        CASE(body_in_and_out),
+        CASE(body_beside_a_model),
+        CASE(freed_is_empty),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
