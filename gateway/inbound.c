@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "config/config.h"
+#include "gateway/head.h"
 #include "gateway/headers.h"
 #include "gateway/inbound_int.h"
 #include "gateway/log.h"
@@ -31,11 +32,7 @@
 
 enum {
     EARLY_BODY = 64 * 1024, /* an announced body above this is not read when the head settles a refusal */
-    FIELDS_MAX = 1024,      /* header fields of one request */
-    ACCEPTS_PER_TURN = 64,
-    ACCEPT_PAUSE_MS = 100,
-    HEAD_SPARE = 4 * 1024, /* of a connection's memory above limits.headers; all of it is cleared for each request */
-    FIELD_COST = 64,       /* what libmicrohttpd takes of it for each header field and each cookie */
+    HEAD_SPARE = 4 * 1024,  /* of a connection's memory above limits.headers; all of it is cleared for each request */
 };
 
 const char *inbound_library(void)
@@ -59,8 +56,7 @@ static void watch_idle(struct connection *conn)
     const struct config *config = conn->inbound->worker->settings->config;
     uint64_t wait =
         config->request_timeout_ms < config->idle_timeout_ms ? config->request_timeout_ms : config->idle_timeout_ms;
-    conn->looked = false;
-    conn->partial = false;
+    conn->looked = conn->partial = false;
     timer_set(&conn->inbound->worker->timers, &conn->timer, conn->inbound->worker->now_ms + wait);
 }
 
@@ -85,7 +81,7 @@ static void on_connection_timer(struct timer *timer)
         return;
     }
     uint64_t bytes = bytes_received(conn->fd);
-    conn->partial = bytes > conn->bytes_seen && (conn->looked || !conn->used);
+    conn->partial = conn->looked && bytes > conn->bytes_seen;
     conn->looked = true;
     conn->bytes_seen = bytes;
     timer_set(&worker->timers, timer, worker->now_ms + worker->settings->config->request_timeout_ms);
@@ -269,9 +265,9 @@ static size_t cookie_cost(const struct header_field *field)
 {
     if (!header_is(field, "Cookie"))
         return 0;
-    size_t cost = field->value_len + FIELD_COST;
+    size_t cost = field->value_len + HEAD_FIELD_COST;
     for (size_t i = 0; i < field->value_len; i++)
-        cost += field->value[i] == ';' ? FIELD_COST : 0;
+        cost += field->value[i] == ';' ? HEAD_FIELD_COST : 0;
     return cost;
 }
 
@@ -282,9 +278,9 @@ static enum reason judge_size(struct request *request, const struct field_list *
     if (request->raw_target_len > request->settings->config->headers_max / 2)
         return REASON_TARGET_TOO_LONG;
     size_t size = MHD_get_connection_info(request->conn->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE)->header_size;
-    if (list->count > FIELDS_MAX || size > request->settings->config->headers_max)
+    if (list->count > HEAD_FIELDS_MAX || size > request->settings->config->headers_max)
         return REASON_HEADERS_TOO_LARGE;
-    size_t used = size + list->count * FIELD_COST + REPLY_HEAD_OWN;
+    size_t used = size + list->count * HEAD_FIELD_COST + REPLY_HEAD_OWN;
     for (size_t i = 0; i < list->count; i++)
         used += cookie_cost(&list->fields[i]);
     size_t memory = request->conn->inbound->connection_memory;
@@ -294,18 +290,37 @@ static enum reason judge_size(struct request *request, const struct field_list *
     return REASON_NONE;
 }
 
+/* libmicrohttpd 0.9.x hides from us what it mends or cuts off; from 1.0 on its strict level refuses all that itself. */
+static bool is_exact(const struct request *request, const char *method, const char *version,
+                     const struct field_list *list)
+{
+#if MHD_VERSION >= 0x01000000
+    (void)request, (void)method, (void)version, (void)list;
+    return true;
+#else
+    if (list->count > HEAD_FIELDS_MAX)
+        return true; /* refused for that */
+    struct head_parts parts = {strlen(method), request->raw_target_len, strlen(version), list->fields, list->count};
+    size_t size = MHD_get_connection_info(request->conn->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE)->header_size;
+    return head_is_exact(method, size, &parts);
+#endif
+}
+
 /* Everything the head settles; what goes to the partner is copied here, the client's memory may go at any time. */
 static enum reason look_at_head(struct request *request, const char *method, const char *version,
                                 struct screened *screened)
 {
-    struct header_field fields[FIELDS_MAX];
-    struct field_list list = {fields, 0, FIELDS_MAX};
+    struct header_field fields[HEAD_FIELDS_MAX];
+    struct field_list list = {fields, 0, HEAD_FIELDS_MAX};
     MHD_get_connection_values_n(request->conn->mhd, MHD_HEADER_KIND, on_field, &list);
-    size_t count = list.count > FIELDS_MAX ? FIELDS_MAX : list.count;
+    size_t count = list.count > HEAD_FIELDS_MAX ? HEAD_FIELDS_MAX : list.count;
     headers_screen(fields, count, method, version, screened);
     enum reason reason = copy_head(request, method, screened);
     if (reason == REASON_NONE && strcmp(version, "HTTP/1.1") != 0 && strcmp(version, "HTTP/1.0") != 0)
         reason = REASON_VERSION_NOT_SUPPORTED;
+    if (reason == REASON_NONE && !is_exact(request, method, version, &list))
+        screened->problem =
+            "The head holds bytes that belong to no line, or its lines are folded or not ended by CRLF.";
     if (reason == REASON_NONE && !token_chars(method, strlen(method)))
         screened->problem = "The method is no token.";
     if (reason == REASON_NONE)
@@ -422,7 +437,6 @@ static void *on_request_line(void *arg, const char *target, struct MHD_Connectio
     if (request->raw_target == NULL)
         request->raw_target_len = 0;
     conn->request = request;
-    conn->used = true;
     timer_set(&inbound->worker->timers, &conn->timer,
               inbound->worker->now_ms + request->settings->config->request_timeout_ms);
     return request;
@@ -449,68 +463,6 @@ static void on_completed(void *arg, struct MHD_Connection *mhd, void **request_a
         return;
     }
     watch_idle(conn);
-}
-
-/* ---- accepting ---- */
-
-/* The socket's work is over; what the client has sent is read before the close, else it sees a reset. */
-static void turn_away(struct inbound *inbound, int fd)
-{
-    inbound_raw_answer(fd, REASON_OVERLOADED, "All connections are in use (limits.connections).");
-    metrics_request(inbound->worker->no_route, EFFECT_NOT_SENT, REASON_OVERLOADED);
-    linger_start(inbound, fd);
-}
-
-static void pause_accepting(struct inbound *inbound)
-{
-    worker_unwatch(inbound->worker, inbound->listen_fd);
-    inbound->listening = false;
-    timer_set(&inbound->worker->timers, &inbound->accept_pause, inbound->worker->now_ms + ACCEPT_PAUSE_MS);
-}
-
-static void on_accept_again(struct timer *timer)
-{
-    struct inbound *inbound = (struct inbound *)((char *)timer - offsetof(struct inbound, accept_pause));
-    inbound->listening = worker_watch(inbound->worker, inbound->listen_fd, EPOLLIN, &inbound->listen_io);
-    if (!inbound->listening)
-        timer_set(&inbound->worker->timers, timer, inbound->worker->now_ms + ACCEPT_PAUSE_MS);
-}
-
-static void serve(struct inbound *inbound, int fd, const struct sockaddr *address, socklen_t len)
-{
-    struct gateway *gateway = inbound->worker->gateway;
-    unsigned before = atomic_fetch_add_explicit(&gateway->connections, 1, memory_order_relaxed);
-    if (before >= inbound->worker->settings->config->connections) {
-        atomic_fetch_sub_explicit(&gateway->connections, 1, memory_order_relaxed);
-        turn_away(inbound, fd);
-        return;
-    }
-    int on = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    inbound->due = true;
-    inbound->announced = false;
-    if (MHD_add_connection(inbound->daemon, fd, address, len) != MHD_YES && !inbound->announced)
-        atomic_fetch_sub_explicit(&gateway->connections, 1, memory_order_relaxed); /* else its close notice did */
-}
-
-static void on_listen_ready(struct io *io, uint32_t events)
-{
-    struct inbound *inbound = (struct inbound *)((char *)io - offsetof(struct inbound, listen_io));
-    (void)events;
-    for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
-        struct sockaddr_storage address;
-        socklen_t len = sizeof address;
-        int fd = accept4(inbound->listen_fd, (struct sockaddr *)&address, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd >= 0) {
-            serve(inbound, fd, (struct sockaddr *)&address, len);
-        } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-            log_message(LOG_WARN, "accept", "cannot accept: %s", strerror(errno));
-            pause_accepting(inbound);
-            return;
-        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            return;
-        } /* else the client was gone before we came: next */
-    }
 }
 
 /* ---- the daemon ---- */
@@ -556,20 +508,23 @@ struct inbound *inbound_new(struct worker *worker, int fd)
         return NULL;
     inbound->worker = worker;
     inbound->listen_fd = fd;
-    inbound->listen_io.ready = on_listen_ready;
+    inbound->listen_io.ready = inbound_on_listen_ready;
     inbound->daemon_io.ready = on_daemon_ready;
-    inbound->accept_pause.fire = on_accept_again;
+    inbound->accept_pause.fire = inbound_on_accept_again;
     if (!timers_promise(&worker->timers)) {
         free(inbound);
         return NULL;
     }
-    inbound->daemon = start_daemon(inbound);
+    inbound->door_cap = (size_t)worker->settings->config->headers_max + 1;
+    inbound->door_bytes = malloc(inbound->door_cap);
+    inbound->daemon = inbound->door_bytes == NULL ? NULL : start_daemon(inbound);
+    bool ready = false;
     if (inbound->daemon != NULL) {
         int epoll_fd = MHD_get_daemon_info(inbound->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
-        inbound->listening = worker_watch(worker, epoll_fd, EPOLLIN, &inbound->daemon_io) &&
-                             worker_watch(worker, fd, EPOLLIN, &inbound->listen_io);
+        ready = worker_watch(worker, epoll_fd, EPOLLIN, &inbound->daemon_io) &&
+                worker_watch(worker, fd, EPOLLIN, &inbound->listen_io);
     }
-    if (!inbound->listening)
+    if (!ready)
         inbound_free(&inbound);
     return inbound;
 }
@@ -593,7 +548,9 @@ void inbound_free(struct inbound **inbound)
         resume_all(gone); /* MHD_stop_daemon() aborts the process over a suspended connection */
         MHD_stop_daemon(gone->daemon);
     }
+    inbound_close_door(gone);
     linger_free_all(gone);
+    free(gone->door_bytes);
     timer_clear(&gone->worker->timers, &gone->accept_pause);
     timers_release(&gone->worker->timers);
     free(gone);

@@ -182,19 +182,20 @@ static void add_partner_headers(struct MHD_Response *response, const struct repl
 
 static bool bodiless(const struct request *request)
 {
-    return request->head_method || request->reply.status == 304 || request->reply.status == 204;
+    return request->head_method || request->reply.status == 304;
 }
 
 static struct MHD_Response *make_partner_response(struct request *request)
 {
     struct reply *reply = &request->reply;
-    if (reply->ended && !reply->cut_short && !bodiless(request))
+    if (reply->status == 204 || (reply->ended && !reply->cut_short && !bodiless(request)))
         return MHD_create_response_from_buffer(reply_body_waiting(reply), reply->body + reply->body_at,
                                                MHD_RESPMEM_PERSISTENT); /* the request outlives it */
     uint64_t length = reply->has_length ? reply->length : MHD_SIZE_UNKNOWN;
     struct MHD_Response *response = MHD_create_response_from_callback(length, READ_PIECE, on_more_body, request, NULL);
-    /* Without a length libmicrohttpd would announce a chunked body that never comes (clients wait for it at a 304). */
-    if (response != NULL && bodiless(request) && !reply->has_length)
+    /* Without a length libmicrohttpd would announce a chunked body, which some clients then wait for. This costs the
+     * connection. */
+    if (response != NULL && reply->status == 304 && !reply->has_length)
         MHD_set_response_options(response, MHD_RF_HTTP_1_0_COMPATIBLE_STRICT, MHD_RO_END);
     return response;
 }

@@ -1,5 +1,7 @@
 """Limits are held by what comes, not by what is announced, and a refusal costs neither side more than it must."""
 
+import os
+import pathlib
 import threading
 
 import pytest
@@ -158,6 +160,43 @@ def test_a_head_without_end_is_refused(tight, partner, mark, part, size):
     assert answer is None or 400 <= answer.status < 502, answer
     assert partner.seen(mark) == []
     expect.relayed(tight.call(f"/pay/{mark}-next", 1, f"{mark}-next"))
+
+
+def test_more_connections_than_descriptors_do_no_lasting_harm(launch, partner, mark):
+    gw = launch(route(partner), wrapper=["prlimit", "--nofile=64:64"])
+    crowd = [gw.connect() for _ in range(100)]
+    threading.Event().wait(0.3)
+    before = cpu_seconds(gw)
+    threading.Event().wait(0.5)
+    assert cpu_seconds(gw) - before < 0.25, "it spins"
+    for connection in crowd:
+        connection.close()
+    eventually(lambda: gw.call(f"/pay/{mark}", 5, mark).status == 200)
+    assert gw.fence(mark) == 5
+
+
+def cpu_seconds(gw):
+    fields = pathlib.Path(f"/proc/{gw.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+# -- the breaker
+
+
+@pytest.mark.parametrize("failure", ["5xx", "lost"])
+def test_the_breaker_opens_and_lets_one_call_through_later(launch, partner, mark, failure):
+    gw = launch(route(partner, breaker={"failures": 3, "open_for": "500ms"}))
+    partner.on(mark, (lambda e: e.reply(500, b"ok")) if failure == "5xx" else (lambda e: e.close()))
+    expect.relayed(gw.call(f"/pay/{mark}-good", 5, mark))  # only consecutive ones count
+    for _ in range(3):
+        assert gw.call(f"/pay/{mark}", 5, mark).status == (500 if failure == "5xx" else 502)
+    expect.refusal(gw.call(f"/pay/{mark}", 6, mark), 503, "overloaded")
+    assert len(partner.seen(mark)) == 3 and gw.fence(mark) == 5
+    eventually(lambda: gw.call(f"/pay/{mark}", 5, mark).status != 503)  # the one that is let through fails again
+    assert len(partner.seen(mark)) == 4
+    expect.refusal(gw.call(f"/pay/{mark}", 5, mark), 503, "overloaded")
+    eventually(lambda: gw.call(f"/pay/{mark}-good", 5, mark).status == 200)
+    expect.relayed(gw.call(f"/pay/{mark}-good", 5, mark))
 
 
 # -- time

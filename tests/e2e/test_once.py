@@ -3,6 +3,7 @@ the answer and the audit say what is known."""
 
 import socket
 import threading
+import time
 
 import pytest
 
@@ -198,6 +199,22 @@ def test_a_newer_token_overtakes_a_call_that_still_connects(launch, new_partner,
     assert [(r["kind"], r["token"]) for r in sorted(gw.wait_audit(3, key=mark), key=lambda r: int(r["token"]))] == [
         ("dropped", "6"), ("sent", "7"), ("sent", "8")]
     late.close()
+
+
+def test_a_socket_number_used_again_does_not_stall_the_next_call(launch, new_partner, mark):
+    """The connect that is given up closes its socket; the next call gets the same number and must be told when it is
+    writable, not when some timer ends."""
+    full, partner = FullListener(), new_partner()
+    gw = launch([route(full, name="slow", path="/slow", timeout={"connect": "30s", "total": "60s"}), route(partner)], workers=1)
+    for turn in range(5):
+        name = f"{mark}-{turn}"
+        old = gw.send_off(f"/slow/{name}", 6, name)
+        eventually(lambda: gw.fence(name) == 6)
+        began = time.monotonic()
+        expect.relayed(gw.call(f"/pay/{name}", 7, name))
+        expect.refusal(old.result(5), 412, "superseded")
+        assert time.monotonic() - began < 0.15
+    full.close()
 
 
 def wait_done(call, seconds):

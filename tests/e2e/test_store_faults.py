@@ -245,3 +245,14 @@ def test_a_full_store_sends_nothing_and_still_records_outcomes(launch, new_partn
     gw.start()
     expect.relayed(gw.call(f"/pay/{mark}", 8, mark + "-again"))
     assert gw.fence(f"{mark}-0") == 7
+
+
+def test_a_full_store_can_make_room_by_itself(launch, new_partner, mark):
+    """`drop-oldest`: the oldest records go, a record says so, fences stay."""
+    partner = new_partner()
+    gw = launch(route(partner), store={"path": "store", "max_size": "1MiB"}, audit={"when_full": "drop-oldest"})
+    for number in range(600):
+        expect.relayed(gw.call(f"/pay/{mark}/" + "p" * 3000, 7, f"{mark}-{number % 50}"))
+    assert gw.admin("/readyz", token=None).status == 200
+    assert all(gw.fence(f"{mark}-{number}") == 7 for number in range(50))
+    assert any("note" in record for record in gw.audit())
