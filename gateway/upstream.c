@@ -10,62 +10,22 @@
 #include "gateway/upstream.h"
 
 #include <curl/curl.h>
-#include <errno.h>
 #include <malloc.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "config/config.h"
 #include "gateway/inbound.h"
 #include "gateway/log.h"
 #include "gateway/request.h"
 #include "gateway/settings.h"
+#include "gateway/upstream_int.h"
 #include "gateway/worker.h"
 
 enum {
-    IDLE_CONNECTION_S =
-        4, /* below the idle limit of the servers in use (Node.js: 5 s), else they close just as we send */
-    CONNECTION_LIFETIME_S = 55, /* a changed DNS answer is followed within a minute */
     POOLED_CONNECTIONS = 1024,
-    SPARE_HANDLES = 256,
-    PORT_CHAINS = 1024,
-    READ_BUFFER = 16 * 1024,
-};
-
-struct call {
-    CURL *easy;
-    struct upstream *upstream;
-    struct request *request;   /* NULL: spare */
-    struct settings *settings; /* reference: the handle is set up for `route` of these */
-    const struct config_route *route;
-    struct call *next_spare;
-    struct call *next_touched; /* got something of an answer in this turn */
-    bool touched;
-    bool custom;                /* CUSTOMREQUEST is set */
-    bool unclean;               /* its connection was not silent before the sending */
-    bool fresh;                 /* FRESH_CONNECT is set */
-    unsigned sendings;          /* how often libcurl wanted to send: more than one is refused */
-    struct curl_slist *headers; /* nodes in the request's arena */
-    char error[CURL_ERROR_SIZE];
-};
-
-struct upstream {
-    struct worker *worker;
-    CURLM *multi;
-    struct timer timer;
-    struct call *spare;
-    unsigned spare_count, freed;
-    struct call *touched;
-    struct socket_io **sockets; /* by descriptor */
-    size_t socket_cap;
-    struct socket_io *by_port[PORT_CHAINS];
-    bool due; /* libcurl wants to be called at once */
-    bool activity;
+    SPARE_HANDLES = 128,
 };
 
 bool upstream_global_init(void)
@@ -78,160 +38,7 @@ const char *upstream_library(void)
     return curl_version();
 }
 
-/* ---- libcurl's sockets and timer ---- */
-
-/* libcurl takes its socket off the poll set after each call and puts it back for the next. That would cost two system
- * calls a request, so the registration outlives the call: a socket stays in the epoll set until it is closed, or until
- * something comes while it idles (its partner closed it: libcurl will find out when it takes it up again). */
-struct socket_io {
-    struct io io; /* first: worker_retire() frees by it */
-    struct upstream *upstream;
-    curl_socket_t fd;
-    uint32_t events; /* registered for; 0: not registered */
-    bool wanted;     /* by libcurl, now */
-    bool connection; /* to a partner; else one of libcurl's own (its resolver's), which it closes without a word */
-    uint16_t port;   /* local; 0: not yet known, not in a chain */
-    struct socket_io *next_of_port;
-};
-
-static struct socket_io **chain_of(struct upstream *upstream, unsigned port)
-{
-    return &upstream->by_port[port % PORT_CHAINS];
-}
-
-static uint16_t local_port(curl_socket_t fd)
-{
-    struct sockaddr_storage storage;
-    socklen_t len = sizeof storage;
-    if (getsockname(fd, (struct sockaddr *)&storage, &len) != 0)
-        return 0;
-    return storage.ss_family == AF_INET6 ? ntohs(((struct sockaddr_in6 *)&storage)->sin6_port)
-                                         : ntohs(((struct sockaddr_in *)&storage)->sin_port);
-}
-
-static void chain(struct upstream *upstream, struct socket_io *socket_io)
-{
-    socket_io->port = local_port(socket_io->fd);
-    if (socket_io->port == 0)
-        return;
-    struct socket_io **head = chain_of(upstream, socket_io->port);
-    socket_io->next_of_port = *head;
-    *head = socket_io;
-}
-
-static void unchain(struct upstream *upstream, struct socket_io *socket_io)
-{
-    if (socket_io->port == 0)
-        return;
-    struct socket_io **link = chain_of(upstream, socket_io->port);
-    while (*link != socket_io)
-        link = &(*link)->next_of_port;
-    *link = socket_io->next_of_port;
-}
-
-static void unregister(struct socket_io *socket_io)
-{
-    if (socket_io->events != 0)
-        worker_unwatch(socket_io->upstream->worker, socket_io->fd);
-    socket_io->events = 0;
-}
-
-static void on_socket_ready(struct io *io, uint32_t events)
-{
-    struct socket_io *socket_io = (struct socket_io *)io;
-    struct upstream *upstream = socket_io->upstream;
-    int running;
-    int mask = ((events & (EPOLLIN | EPOLLHUP | EPOLLRDHUP)) != 0 ? CURL_CSELECT_IN : 0) |
-               ((events & EPOLLOUT) != 0 ? CURL_CSELECT_OUT : 0) | ((events & EPOLLERR) != 0 ? CURL_CSELECT_ERR : 0);
-    if (!socket_io->wanted) {
-        unregister(socket_io);
-        return;
-    }
-    upstream->activity = true;
-    curl_multi_socket_action(upstream->multi, socket_io->fd, mask, &running); /* may free socket_io */
-}
-
-static struct socket_io *socket_of(struct upstream *upstream, curl_socket_t fd)
-{
-    size_t place = (size_t)fd;
-    if (place >= upstream->socket_cap) {
-        size_t cap = place * 2 + 64;
-        struct socket_io **bigger = realloc(upstream->sockets, cap * sizeof(struct socket_io *));
-        if (bigger == NULL)
-            return NULL;
-        memset(bigger + upstream->socket_cap, 0, (cap - upstream->socket_cap) * sizeof(struct socket_io *));
-        upstream->sockets = bigger;
-        upstream->socket_cap = cap;
-    }
-    struct socket_io *socket_io = upstream->sockets[place];
-    if (socket_io == NULL) {
-        socket_io = upstream->sockets[place] = calloc(1, sizeof *socket_io);
-        if (socket_io == NULL)
-            return NULL;
-        *socket_io = (struct socket_io){.io.ready = on_socket_ready, .upstream = upstream, .fd = fd};
-    }
-    return socket_io;
-}
-
-static void forget_socket(struct upstream *upstream, curl_socket_t fd)
-{
-    size_t place = (size_t)fd;
-    if (place >= upstream->socket_cap || upstream->sockets[place] == NULL)
-        return;
-    unregister(upstream->sockets[place]);
-    unchain(upstream, upstream->sockets[place]);
-    worker_retire(upstream->worker, &upstream->sockets[place]->io);
-    upstream->sockets[place] = NULL;
-}
-
-static int on_socket_change(CURL *easy, curl_socket_t fd, int what, void *arg, void *socket_arg)
-{
-    (void)easy, (void)socket_arg;
-    struct upstream *upstream = arg;
-    struct socket_io *socket_io = socket_of(upstream, fd);
-    if (socket_io == NULL)
-        return -1; /* libcurl fails the transfer */
-    socket_io->wanted = what != CURL_POLL_REMOVE;
-    if (!socket_io->wanted) {
-        if (!socket_io->connection)
-            forget_socket(upstream, fd);
-        return 0;
-    }
-    if (socket_io->connection && socket_io->port == 0)
-        chain(upstream, socket_io); /* connect() has been called: it has a port */
-    uint32_t events =
-        (what == CURL_POLL_OUT ? 0u : (uint32_t)EPOLLIN) | (what == CURL_POLL_IN ? 0u : (uint32_t)EPOLLOUT);
-    if (events == socket_io->events)
-        return 0;
-    if (socket_io->events != 0)
-        worker_rewatch(upstream->worker, fd, events, &socket_io->io);
-    else if (!worker_watch(upstream->worker, fd, events, &socket_io->io))
-        return -1;
-    socket_io->events = events;
-    return 0;
-}
-
-static curl_socket_t on_socket_open(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
-{
-    (void)purpose;
-    curl_socket_t fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
-    if (fd < 0)
-        return CURL_SOCKET_BAD;
-    struct socket_io *socket_io = socket_of(arg, fd);
-    if (socket_io == NULL) {
-        close(fd);
-        return CURL_SOCKET_BAD;
-    }
-    socket_io->connection = true;
-    return fd;
-}
-
-/* Before the close, and so before the number can come back as another socket. */
-static int on_socket_close(void *arg, curl_socket_t fd)
-{
-    forget_socket(arg, fd);
-    return close(fd);
-}
+/* ---- libcurl's timer ---- */
 
 static int on_timer_change(CURLM *multi, long timeout_ms, void *arg)
 {
@@ -262,16 +69,10 @@ static bool is_silent(struct call *call, int port)
     curl_easy_getinfo(call->easy, CURLINFO_NUM_CONNECTS, &connects);
     if (connects > 0 && strncmp(call->route->upstream_origin, "https:", 6) == 0)
         return true;
-    struct socket_io *socket_io = *chain_of(call->upstream, (unsigned)port);
-    for (; socket_io != NULL; socket_io = socket_io->next_of_port) {
-        char byte;
-        if (socket_io->port == port && (recv(socket_io->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EAGAIN))
-            return false;
-    }
-    return true;
+    return upstream_port_is_silent(call->upstream, port);
 }
 
-static int on_before_sending(void *arg, char *peer, char *local, int peer_port, int port)
+int upstream_on_before_sending(void *arg, char *peer, char *local, int peer_port, int port)
 {
     (void)peer, (void)local, (void)peer_port;
     struct call *call = arg;
@@ -293,7 +94,7 @@ static void touch(struct call *call)
     call->upstream->touched = call;
 }
 
-static size_t on_head_line(char *line, size_t size, size_t count, void *arg)
+size_t upstream_on_head_line(char *line, size_t size, size_t count, void *arg)
 {
     struct call *call = arg;
     struct reply *reply = &call->request->reply;
@@ -304,7 +105,7 @@ static size_t on_head_line(char *line, size_t size, size_t count, void *arg)
     return size * count;
 }
 
-static size_t on_body(char *data, size_t size, size_t count, void *arg)
+size_t upstream_on_body(char *data, size_t size, size_t count, void *arg)
 {
     struct call *call = arg;
     struct request *request = call->request;
@@ -323,148 +124,7 @@ static size_t on_body(char *data, size_t size, size_t count, void *arg)
     return len;
 }
 
-/* ---- setting up a handle ---- */
-
-static bool set_fixed(struct call *call)
-{
-    CURL *easy = call->easy;
-    CURLcode bad = CURLE_OK;
-#define SET(option, value) (bad = bad != CURLE_OK ? bad : curl_easy_setopt(easy, CURLOPT_##option, value))
-    SET(PRIVATE, call);
-    SET(ERRORBUFFER, call->error);
-    SET(NOSIGNAL, 1L);
-    SET(HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    SET(PROTOCOLS_STR, "http,https");
-    SET(FOLLOWLOCATION, 0L);
-    SET(PROXY, "");
-    SET(NETRC, (long)CURL_NETRC_IGNORED);
-    SET(PATH_AS_IS, 1L);
-    SET(HTTP_CONTENT_DECODING, 0L);
-    SET(BUFFERSIZE, (long)READ_BUFFER);
-    SET(MAXAGE_CONN, (long)IDLE_CONNECTION_S);
-    SET(MAXLIFETIME_CONN, (long)CONNECTION_LIFETIME_S);
-    SET(TCP_KEEPALIVE, 1L);
-    SET(SSL_VERIFYPEER, 1L);
-    SET(SSL_VERIFYHOST, 2L);
-    SET(OPENSOCKETFUNCTION, on_socket_open);
-    SET(OPENSOCKETDATA, call->upstream);
-    SET(CLOSESOCKETFUNCTION, on_socket_close);
-    SET(CLOSESOCKETDATA, call->upstream);
-    SET(PREREQFUNCTION, on_before_sending);
-    SET(PREREQDATA, call);
-    SET(HEADERFUNCTION, on_head_line);
-    SET(HEADERDATA, call);
-    SET(WRITEFUNCTION, on_body);
-    SET(WRITEDATA, call);
-    const struct config_route *route = call->route;
-    SET(URL, route->upstream_origin);
-    SET(CONNECTTIMEOUT_MS, (long)route->connect_timeout_ms);
-    if (route->tls_ca_file != NULL) {
-        SET(CAINFO, route->tls_ca_file);
-        SET(CAPATH, NULL);
-    }
-    if (route->tls_cert_file != NULL) {
-        SET(SSLCERT, route->tls_cert_file);
-        SET(SSLKEY, route->tls_key_file);
-    }
-    return bad == CURLE_OK;
-}
-
-static struct curl_slist *add_node(struct arena *arena, struct curl_slist **tail, const char *line)
-{
-    struct curl_slist *node = arena_alloc(arena, sizeof *node);
-    if (node == NULL)
-        return NULL;
-    node->data = (char *)(uintptr_t)line; /* libcurl only reads it */
-    node->next = NULL;
-    if (*tail != NULL)
-        (*tail)->next = node;
-    *tail = node;
-    return node;
-}
-
-/* The request's lines, and for each field that libcurl would make up: not to. */
-static bool set_header_list(struct call *call, struct request *request)
-{
-    const struct forward *forward = &request->forward;
-    struct curl_slist *tail = NULL;
-    call->headers = add_node(&request->arena, &tail, "Expect:");
-    bool ok = call->headers != NULL;
-    if (!forward->has_accept)
-        ok = ok && add_node(&request->arena, &tail, "Accept:") != NULL;
-    if (!forward->has_content_type)
-        ok = ok && add_node(&request->arena, &tail, "Content-Type:") != NULL;
-    for (size_t i = 0; ok && i < forward->line_count; i++)
-        ok = add_node(&request->arena, &tail, forward->lines[i]) != NULL;
-    return ok;
-}
-
-/* What libcurl sends by itself after HTTPGET, POST or NOBODY. */
-static bool own_method(const struct request *request)
-{
-    if (request->head_method)
-        return true;
-    bool body = request->has_body_header || request->body_len > 0;
-    return strcmp(request->method, body ? "POST" : "GET") == 0;
-}
-
-static bool set_call(struct call *call, struct request *request)
-{
-    CURL *easy = call->easy;
-    CURLcode bad = CURLE_OK;
-    if (!set_header_list(call, request))
-        return false;
-    SET(POSTFIELDS, NULL); /* sets the method to POST, NULL or not: before HTTPGET */
-    SET(POSTFIELDSIZE_LARGE, (curl_off_t)-1);
-    SET(HTTPGET, 1L); /* takes back body and HEAD of the last call */
-    if (request->head_method) {
-        SET(NOBODY, 1L);
-    } else if (request->has_body_header || request->body_len > 0) {
-        SET(POST, 1L);
-        SET(POSTFIELDSIZE_LARGE, (curl_off_t)request->body_len);
-        SET(POSTFIELDS, request->body_len > 0 ? request->body : "");
-    }
-    const char *custom = own_method(request) ? NULL : request->method;
-    if (custom != NULL || call->custom) /* copied by libcurl: not for nothing */
-        SET(CUSTOMREQUEST, custom);
-    call->custom = custom != NULL;
-    SET(REQUEST_TARGET, request->forward.target);
-    uint64_t spent = request->worker->now_ms - request->call_started_ms; /* by tries before */
-    uint64_t total = call->route->total_timeout_ms;
-    SET(TIMEOUT_MS, total > spent ? (long)(total - spent) : 1L);
-    if (call->fresh)
-        SET(FRESH_CONNECT, 0L);
-    call->fresh = false;
-    SET(HTTPHEADER, call->headers);
-    return bad == CURLE_OK;
-#undef SET
-}
-
-static void call_free(struct call *call)
-{
-    if (call->easy != NULL)
-        curl_easy_cleanup(call->easy);
-    settings_unref(&call->settings);
-    free(call);
-}
-
-static bool set_up(struct call *call, struct request *request)
-{
-    if (call->easy == NULL)
-        call->easy = curl_easy_init();
-    if (call->easy == NULL)
-        return false;
-    if (call->route != request->route->config) {
-        curl_easy_reset(call->easy);
-        call->custom = call->fresh = false;
-        settings_unref(&call->settings);
-        call->settings = settings_ref(request->settings);
-        call->route = request->route->config;
-        if (!set_fixed(call))
-            return false;
-    }
-    return set_call(call, request);
-}
+/* ---- beginning and end of a call ---- */
 
 /* The last one put back fits best: one route is the common case. */
 static struct call *take_spare(struct upstream *upstream)
@@ -482,7 +142,7 @@ static void put_back(struct upstream *upstream, struct call *call)
     call->request = NULL;
     call->headers = NULL;
     if (upstream->spare_count >= SPARE_HANDLES) { /* coming down from a spike */
-        call_free(call);
+        upstream_call_free(call);
         if (++upstream->freed % SPARE_HANDLES == 0)
             malloc_trim(0); /* glibc keeps what lies between live pieces: some 12 KiB a call */
         return;
@@ -505,8 +165,8 @@ bool upstream_start(struct request *request)
     call->error[0] = '\0';
     reply_free(&request->reply); /* of a try that did not connect */
     request->reply = (struct reply){.head_max = request->reply_head_max};
-    if (!set_up(call, request) || curl_multi_add_handle(upstream->multi, call->easy) != CURLM_OK) {
-        call_free(call);
+    if (!upstream_set_up(call, request) || curl_multi_add_handle(upstream->multi, call->easy) != CURLM_OK) {
+        upstream_call_free(call);
         return false;
     }
     request->call = call;
@@ -546,7 +206,7 @@ void upstream_resume(struct request *request)
         return;
     request->reply.paused = false;
     request->call->upstream->activity = true;
-    curl_easy_pause(request->call->easy, CURLPAUSE_CONT); /* may call on_body() at once */
+    curl_easy_pause(request->call->easy, CURLPAUSE_CONT); /* may call upstream_on_body() at once */
 }
 
 /* ---- results ---- */
@@ -683,7 +343,7 @@ struct upstream *upstream_new(struct worker *worker)
         free(upstream);
         return NULL;
     }
-    curl_multi_setopt(upstream->multi, CURLMOPT_SOCKETFUNCTION, on_socket_change);
+    curl_multi_setopt(upstream->multi, CURLMOPT_SOCKETFUNCTION, upstream_on_socket_change);
     curl_multi_setopt(upstream->multi, CURLMOPT_SOCKETDATA, upstream);
     curl_multi_setopt(upstream->multi, CURLMOPT_TIMERFUNCTION, on_timer_change);
     curl_multi_setopt(upstream->multi, CURLMOPT_TIMERDATA, upstream);
@@ -700,13 +360,11 @@ void upstream_free(struct upstream **upstream)
         return;
     while (gone->spare != NULL) {
         struct call *next = gone->spare->next_spare;
-        call_free(gone->spare);
+        upstream_call_free(gone->spare);
         gone->spare = next;
     }
-    curl_multi_cleanup(gone->multi); /* closes pooled sockets: on_socket_close() still runs */
-    for (size_t fd = 0; fd < gone->socket_cap; fd++)
-        forget_socket(gone, (curl_socket_t)fd);
-    free(gone->sockets);
+    curl_multi_cleanup(gone->multi); /* closes pooled sockets: upstream_on_socket_close() still runs */
+    upstream_forget_sockets(gone);
     timer_clear(&gone->worker->timers, &gone->timer);
     timers_release(&gone->worker->timers);
     free(gone);

@@ -162,6 +162,9 @@ class Partner:
                 assert left > 0, f"the partner waited for {count} requests {mark}, got {len(found)}"
                 self._changed.wait(left)
 
+    def all_closed(self):
+        return not self._socks
+
     def close(self):
         self._closing = True
         try:

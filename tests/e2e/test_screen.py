@@ -15,7 +15,7 @@ import pytest
 
 import expect
 from client import BadAnswer, Closed, fenced, request
-from gateway import PATIENCE, Gateway, library_is_old, pool, route
+from gateway import Gateway, eventually, library_is_old, pool, route
 from partner import Partner
 
 OLD = library_is_old()
@@ -320,6 +320,8 @@ def test_collected_answers_of_a_broken_partner(tmp_path):
                 trouble.append(f"{name}: made up body: {answer} from {payload[:200]!r}")
         elif answer.effect != "unknown" or answer.status not in (502, 504):
             trouble.append(f"{name}: {answer}")
+        if end == "close":
+            eventually(partner.all_closed)  # else the next call may go out on a connection that is just dying
         following = gw.call(f"/{name}/next", 6, name, body=b"y")
         if (following.status, following.body) != (201, name.encode()):
             trouble.append(f"{name}: the next call got {following}")

@@ -26,16 +26,25 @@ static int breaker_tear_down(void **state)
     return pthread_mutex_destroy(&route.breaker_mutex);
 }
 
+static bool probe; /* the last admitted call is one */
+
 static bool admit(uint64_t now_ms)
 {
-    return breaker_admit(&route, now_ms, &retry_after);
+    enum breaker_answer answer = breaker_admit(&route, now_ms, &retry_after);
+    probe = answer == BREAKER_PROBE;
+    return answer != BREAKER_OPEN;
+}
+
+static void result(uint64_t now_ms, bool failed)
+{
+    breaker_result(&route, now_ms, probe, failed);
 }
 
 static void fail_at(uint64_t now_ms, unsigned times)
 {
     for (unsigned i = 0; i < times; i++) {
         assert_true(admit(now_ms));
-        breaker_result(&route, now_ms, true);
+        result(now_ms, true);
     }
 }
 
@@ -55,7 +64,7 @@ static void opens_after_so_many_failures(void **state)
     fail_at(1000, 2);
     assert_true(admit(1000));
     assert_int_equal(retry_after, 0);
-    breaker_result(&route, 1001, true);
+    result(1001, true);
     assert_false(admit(1001));
     assert_int_equal(retry_after, 30);
     assert_false(admit(30002)); /* 999 ms are left */
@@ -78,7 +87,7 @@ static void only_failures_in_a_row_count(void **state)
     for (int i = 0; i < 5; i++) {
         fail_at(1000, 2);
         assert_true(admit(1000));
-        breaker_result(&route, 1000, false);
+        result(1000, false);
     }
     fail_at(1000, 2);
     assert_true(admit(1000));
@@ -93,7 +102,7 @@ static void lets_one_call_through_when_time_is_over(void **state)
     assert_false(admit(31000));
     assert_int_equal(retry_after, 1);
     assert_false(admit(99000)); /* however long it takes */
-    breaker_result(&route, 99000, false);
+    result(99000, false);
     fail_at(99000, 2); /* closed, and counts from the beginning */
     assert_true(admit(99000));
 }
@@ -103,7 +112,7 @@ static void a_failed_probe_opens_again_at_once(void **state)
     (void)state;
     fail_at(1000, 3);
     assert_true(admit(31000));
-    breaker_result(&route, 32000, true);
+    result(32000, true);
     assert_false(admit(32000));
     assert_int_equal(retry_after, 30);
     assert_false(admit(61999));
@@ -120,7 +129,7 @@ static void a_withdrawn_probe_leaves_its_place(void **state)
     breaker_withdraw(&route);
     assert_true(admit(31000));
     assert_false(admit(31000));
-    breaker_result(&route, 31000, true);
+    result(31000, true);
     assert_false(admit(31001));
 }
 
@@ -141,14 +150,16 @@ static void late_results(void **state)
     for (int i = 0; i < 5; i++)
         assert_true(admit(1000));
     for (unsigned i = 0; i < 3; i++)
-        breaker_result(&route, 1000, true);
+        result(1000, true);
     assert_false(admit(1000));
-    breaker_result(&route, 11000, true); /* the partner fails still */
-    assert_false(admit(31000));
-    assert_int_equal(retry_after, 10);
-    breaker_result(&route, 31000, false); /* it is back */
-    assert_true(admit(31000));
-    assert_true(admit(31000));
+    probe = false;
+    result(11000, true); /* the partner fails still: known */
+    assert_false(admit(30999));
+    assert_int_equal(retry_after, 1);
+    result(30999, false); /* it is back */
+    assert_true(admit(30999));
+    assert_false(probe);
+    assert_true(admit(30999));
 }
 
 enum { THREADS = 4, ROUNDS = 20000 };
@@ -158,7 +169,7 @@ static void *use_breaker(void *arg)
     unsigned *admitted = arg;
     unsigned wait;
     for (unsigned i = 0; i < ROUNDS; i++)
-        if (breaker_admit(&route, 31000, &wait))
+        if (breaker_admit(&route, 31000, &wait) != BREAKER_OPEN)
             ++*admitted;
     return NULL;
 }
@@ -199,7 +210,7 @@ static void one_state_for_each_route(void **state)
         assert_int_equal(atomic_load(&settings->routes[i].in_flight), 0);
         assert_non_null(settings->routes[i].metrics);
         unsigned wait = 0;
-        assert_true(breaker_admit(&settings->routes[i], 1, &wait));
+        assert_int_equal(breaker_admit(&settings->routes[i], 1, &wait), BREAKER_CLOSED);
     }
     assert_int_equal(settings->routes[0].config->breaker_failures, 7);
     assert_int_equal(settings->routes[0].config->breaker_open_ms, 2000);

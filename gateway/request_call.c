@@ -1,0 +1,150 @@
+/*
+ * gateway/request_call.c - from an accepted token to the end of the call: the wait for older calls, the connection, the
+ * last look, and what libcurl's end of it means.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/config.h"
+#include "gateway/inbound.h"
+#include "gateway/metrics.h"
+#include "gateway/report.h"
+#include "gateway/request_int.h"
+#include "gateway/settings.h"
+#include "gateway/upstream.h"
+#include "gateway/worker.h"
+
+enum { CONNECT_PAUSE_MS = 100 }; /* between tries to connect (retry_connect) */
+
+void request_connect(struct request *request)
+{
+    if (request->state != REQUEST_CONNECTING)
+        request_move(request, REQUEST_CONNECTING);
+    if (request->attempts++ == 0)
+        request->call_started_ms = request->worker->now_ms;
+    request->detail[0] = '\0';
+    if (!upstream_start(request)) {
+        snprintf(request->detail, sizeof request->detail, "The gateway is out of memory.");
+        request_settle(request, REASON_OVERLOADED, EFFECT_NOT_SENT);
+    }
+}
+
+void request_drop_superseded(struct request *request)
+{
+    request_settle(request, REASON_SUPERSEDED, EFFECT_NOT_SENT);
+}
+
+/* `observe` forwards what enforce would refuse, outside the key's order, and says so in the record. */
+void request_go_on_observed(struct request *request, enum reason reason)
+{
+    request->would_drop = true;
+    request->would_reason = reason;
+    timer_clear(&request->worker->timers, &request->timer);
+    request_leave_gate(request);
+    request_connect(request);
+}
+
+void request_enter_gate(struct request *request)
+{
+    switch (gate_enter(&request->ticket, &request->highest)) {
+    case GATE_ENTERED: request_connect(request); return;
+    case GATE_MUST_WAIT:
+        request_move(request, REQUEST_WAITING);
+        metrics_waiting(request->route->metrics, 1);
+        timer_set(&request->worker->timers, &request->timer,
+                  request->worker->now_ms + route_of(request)->drain_timeout_ms);
+        return;
+    case GATE_TOO_LATE:
+        if (request->observe)
+            request_go_on_observed(request, REASON_SUPERSEDED);
+        else
+            request_drop_superseded(request);
+        return;
+    }
+}
+
+void request_stop_waiting(struct request *request, enum reason reason)
+{
+    metrics_waiting(request->route->metrics, -1);
+    if (request->observe && reason != REASON_SHUTTING_DOWN)
+        request_go_on_observed(request, reason);
+    else
+        request_settle(request, reason, EFFECT_NOT_SENT);
+}
+
+bool request_last_look(struct request *request)
+{
+    if (request->joined && !gate_begin_send(&request->ticket, &request->highest)) {
+        if (!request->observe) {
+            request->last_look_failed = true;
+            return false;
+        }
+        request->would_drop = true;
+        request->would_reason = REASON_SUPERSEDED;
+    }
+    request_move(request, REQUEST_SENT);
+    metrics_in_flight(request->route->metrics, 1);
+    return true;
+}
+
+/* Once more after a pause, if the route allows it, no byte was sent and there is time left. */
+static bool try_again(struct request *request)
+{
+    const struct config_route *route = route_of(request);
+    uint64_t now = request->worker->now_ms;
+    if (request->state != REQUEST_CONNECTING || request->last_look_failed || request->attempts > route->retry_connect ||
+        now + CONNECT_PAUSE_MS >= request->call_started_ms + route->total_timeout_ms)
+        return false;
+    timer_set(&request->worker->timers, &request->timer, now + CONNECT_PAUSE_MS);
+    return true;
+}
+
+void request_call_ended(struct request *request, enum call_end end, const char *detail)
+{
+    bool sent = request->state == REQUEST_SENT;
+    if (end != CALL_OK && try_again(request))
+        return;
+    request->upstream_status = request->reply.head_done ? request->reply.status : 0;
+    request->response_bytes = request->reply.received;
+    if (sent)
+        metrics_in_flight(request->route->metrics, -1);
+    if (detail != NULL && !request->last_look_failed)
+        snprintf(request->detail, sizeof request->detail, "%s", detail);
+    switch (end) {
+    case CALL_CUT_SHORT:
+        if (request->note == NULL)
+            request->note = "the partner's answer ended early";
+        request_settle(request, REASON_NONE, EFFECT_SENT);
+        return;
+    case CALL_OK: request_settle(request, REASON_NONE, EFFECT_SENT); return;
+    case CALL_TIMEOUT:
+        request_settle(request, REASON_UPSTREAM_TIMEOUT, sent ? EFFECT_UNKNOWN : EFFECT_NOT_SENT);
+        return;
+    case CALL_UNREACHABLE:
+        if (request->last_look_failed)
+            request_drop_superseded(request);
+        else
+            request_settle(request, REASON_UPSTREAM_UNREACHABLE, EFFECT_NOT_SENT);
+        return;
+    case CALL_FAILED: request_settle(request, REASON_UPSTREAM_FAILED, EFFECT_UNKNOWN); return;
+    }
+}
+
+/* Stops a call that has begun to send. An answer whose head is here says what the partner did: that is `sent`. */
+void request_cut_call(struct request *request, enum reason reason, const char *note)
+{
+    bool answered = request->reply.head_done;
+    upstream_cancel(request);
+    metrics_in_flight(request->route->metrics, -1);
+    request->upstream_status = answered ? request->reply.status : 0;
+    request->response_bytes = request->reply.received;
+    bool whole = request->reply.has_length && request->reply.received == request->reply.length;
+    request->reply.ended = true;
+    request->reply.cut_short = !whole;
+    request->note = note;
+    if (answered)
+        request_settle(request, REASON_NONE, EFFECT_SENT);
+    else
+        request_settle(request, reason, EFFECT_UNKNOWN);
+}

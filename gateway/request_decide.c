@@ -1,0 +1,161 @@
+/*
+ * gateway/request_decide.c - what becomes of a request that has arrived whole: limits, the look at its fence, and where
+ * something must be written the writer's decision.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/config.h"
+#include "gateway/inbound.h"
+#include "gateway/metrics.h"
+#include "gateway/report.h"
+#include "gateway/request_int.h"
+#include "gateway/settings.h"
+#include "gateway/upstream.h"
+#include "gateway/worker.h"
+
+static void admit(struct request *request)
+{
+    const struct config_route *route = route_of(request);
+    request_move(request, REQUEST_ADMITTING);
+    report_fill_intent(request);
+    request->op.admit.equal_allowed = route->equal_allowed;
+    request->op.admit.max_jump = route->max_jump;
+    request->op.admit.intent = route->ledger_effects;
+    request->op.admit.observe = request->observe;
+    request->op.admit.undecided = !request->joined;
+    request_submit(request, STORE_ADMIT);
+}
+
+/* Reads the fence; REASON_NONE: the token may go on as far as is known now. */
+static enum reason look_up(struct request *request, struct fence *fence)
+{
+    const struct config_route *route = route_of(request);
+    enum store_error error = store_fence_get(request->worker->reader, request->ns, request->key, fence);
+    if (error == STORE_NOT_FOUND)
+        *fence = (struct fence){0};
+    else if (error != STORE_OK)
+        return REASON_STORE_UNAVAILABLE;
+    request->highest = fence->token;
+    enum store_verdict verdict = store_judge(fence->token, request->token, route->equal_allowed, route->max_jump);
+    return verdict == VERDICT_ACCEPTED ? REASON_NONE : report_verdict_reason(verdict);
+}
+
+static void decide(struct request *request)
+{
+    const struct config_route *route = route_of(request);
+    request->ticket.token = request->token;
+    request->ticket.rule = (enum gate_rule)route->on_supersede;
+    /* Join first, then read: a raise in between is told to the entry, one before is read. */
+    request->joined = gate_join(gateway_of(request)->gate, &request->ticket, request->ns, request->key);
+    if (!request->joined) {
+        request_refuse(request, REASON_OVERLOADED);
+        return;
+    }
+    struct fence fence;
+    enum reason reason =
+        store_writable(gateway_of(request)->store) ? look_up(request, &fence) : REASON_STORE_UNAVAILABLE;
+    if (reason == REASON_STORE_UNAVAILABLE || (reason != REASON_NONE && !request->observe)) {
+        request_leave_gate(request);
+        request_refuse(request, reason);
+        return;
+    }
+    if (route->ledger_effects || (reason == REASON_NONE && request->token > fence.token))
+        admit(request);
+    else if (reason != REASON_NONE)
+        request_go_on_observed(request, reason);
+    else
+        request_enter_gate(request); /* the fence stands at this token already, durably: nothing to write */
+}
+
+static bool take_place(struct request *request)
+{
+    struct gateway *gateway = gateway_of(request);
+    unsigned limit = request->route->config->in_flight;
+    unsigned all = atomic_fetch_add_explicit(&gateway->in_flight, 1, memory_order_relaxed);
+    unsigned of_route = atomic_fetch_add_explicit(&request->route->in_flight, 1, memory_order_relaxed);
+    if (all < request->settings->config->in_flight && (limit == 0 || of_route < limit)) {
+        enum breaker_answer breaker = breaker_admit(request->route, request->worker->now_ms, &request->retry_after);
+        if (breaker != BREAKER_OPEN) {
+            request->probe = breaker == BREAKER_PROBE;
+            request->counted = request->unsettled = true;
+            atomic_fetch_add_explicit(&gateway->unsettled, 1, memory_order_relaxed);
+            return true;
+        }
+        snprintf(request->detail, sizeof request->detail,
+                 "The partner has failed several times in a row; calls are let through again after a while.");
+    }
+    atomic_fetch_sub_explicit(&request->route->in_flight, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&gateway->in_flight, 1, memory_order_relaxed);
+    return false;
+}
+
+void request_arrived(struct request *request)
+{
+    enum reason refusal = request->refusal;
+    request->request_bytes = request->body_len;
+    if (refusal == REASON_NONE && atomic_load(&gateway_of(request)->shutting_down))
+        refusal = REASON_SHUTTING_DOWN;
+    if (refusal == REASON_NONE && !take_place(request))
+        refusal = REASON_OVERLOADED;
+    if (refusal != REASON_NONE) {
+        request_refuse(request, refusal);
+        return;
+    }
+    if (!request->fenced) {
+        request_connect(request);
+    } else if (request->would_drop) { /* observe, without a usable token or key */
+        if (route_of(request)->ledger_effects)
+            admit(request);
+        else
+            request_connect(request);
+    } else {
+        decide(request);
+        return;
+    }
+}
+
+bool request_stale_early(struct request *request)
+{
+    struct fence fence;
+    if (!request->fenced || request->observe)
+        return false;
+    enum reason reason = look_up(request, &fence);
+    if (reason == REASON_NONE)
+        return false;
+    request_refuse(request, reason);
+    return true;
+}
+
+/* The writer has decided. */
+void request_on_admitted(struct request *request)
+{
+    const struct store_op *op = &request->op;
+    if (op->error != STORE_OK) {
+        request->would_drop = false; /* nothing happened that a record could tell */
+        request_settle(request, REASON_STORE_UNAVAILABLE, EFFECT_NOT_SENT);
+        return;
+    }
+    request->highest = op->highest;
+    request->effect_id = op->effect_id;
+    if (op->verdict != VERDICT_ACCEPTED && !request->observe) { /* its record came with the verdict */
+        request->audit_id = op->audit_id;
+        request->reason = report_verdict_reason(op->verdict);
+        request->effect = EFFECT_NOT_SENT;
+        request_leave_gate(request);
+        request_answer(request);
+        request_finish(request);
+        return;
+    }
+    if (atomic_load(&gateway_of(request)->shutting_down)) {
+        request_settle(request, REASON_SHUTTING_DOWN, EFFECT_NOT_SENT);
+        return;
+    }
+    if (op->verdict != VERDICT_ACCEPTED)
+        request_go_on_observed(request, report_verdict_reason(op->verdict));
+    else if (request->joined)
+        request_enter_gate(request);
+    else
+        request_connect(request);
+}

@@ -1,0 +1,68 @@
+/* gateway/upstream_int.h - shared by the upstream*.c files only. */
+#ifndef FENCEGATE_UPSTREAM_INT_H
+#define FENCEGATE_UPSTREAM_INT_H
+
+#include <curl/curl.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "gateway/timers.h"
+#include "gateway/worker.h"
+
+enum { PORT_CHAINS = 1024 };
+
+struct config_route;
+struct request;
+struct settings;
+struct socket_io;
+
+/* One easy handle; under way, or spare. */
+struct call {
+    CURL *easy;
+    struct upstream *upstream;
+    struct request *request;   /* NULL: spare */
+    struct settings *settings; /* reference: the handle is set up for `route` of these */
+    const struct config_route *route;
+    struct call *next_spare;
+    struct call *next_touched; /* got something of an answer in this turn */
+    bool touched;
+    bool custom;                /* CUSTOMREQUEST is set */
+    bool unclean;               /* its connection was not silent before the sending */
+    bool fresh;                 /* FRESH_CONNECT is set */
+    unsigned sendings;          /* how often libcurl wanted to send: more than one is refused */
+    struct curl_slist *headers; /* nodes in the request's arena */
+    char error[CURL_ERROR_SIZE];
+};
+
+struct upstream {
+    struct worker *worker;
+    CURLM *multi;
+    struct timer timer;
+    struct call *spare;
+    unsigned spare_count, freed;
+    struct call *touched;
+    struct socket_io **sockets; /* by descriptor */
+    size_t socket_cap;
+    struct socket_io *by_port[PORT_CHAINS];
+    bool due; /* libcurl wants to be called at once */
+    bool activity;
+};
+
+/* upstream.c: what libcurl tells of a call; their argument is the call. */
+int upstream_on_before_sending(void *arg, char *peer, char *local, int peer_port, int port);
+size_t upstream_on_head_line(char *line, size_t size, size_t count, void *arg);
+size_t upstream_on_body(char *data, size_t size, size_t count, void *arg);
+
+/* upstream_setup.c: makes the handle ready for the request. False: no memory. */
+bool upstream_set_up(struct call *call, struct request *request) __attribute__((warn_unused_result));
+void upstream_call_free(struct call *call);
+
+/* upstream_socket.c: libcurl's sockets in the worker's epoll set; their argument is the upstream. */
+int upstream_on_socket_change(CURL *easy, curl_socket_t fd, int what, void *arg, void *socket_arg);
+curl_socket_t upstream_on_socket_open(void *arg, curlsocktype purpose, struct curl_sockaddr *address);
+int upstream_on_socket_close(void *arg, curl_socket_t fd);
+/* True when nothing waits to be read on any of our connections with that local port. */
+bool upstream_port_is_silent(struct upstream *upstream, int port);
+void upstream_forget_sockets(struct upstream *upstream);
+
+#endif
