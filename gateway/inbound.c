@@ -114,6 +114,8 @@ static struct connection *connection_new(struct inbound *inbound, struct MHD_Con
     conn->timer.fire = on_connection_timer;
     conn->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
     name_client(conn, MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr);
+    const struct config *config = inbound->worker->settings->config; /* may have changed since the daemon's start */
+    MHD_set_connection_option(mhd, MHD_CONNECTION_OPTION_TIMEOUT, (unsigned)((config->idle_timeout_ms + 999) / 1000));
     watch_idle(conn);
     return conn;
 }

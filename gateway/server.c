@@ -257,8 +257,11 @@ static void reload(struct server *server)
     for (unsigned i = 0; i < server->worker_count; i++)
         if (!worker_reload(server->workers[i], settings))
             log_message(LOG_ERROR, "reload", "out of memory: worker %u keeps the old settings", i);
+    if (config->headers_max != server->settings->config->headers_max)
+        warn_fixed(NULL, "limits.headers"); /* libmicrohttpd sizes its memory by it once */
     settings_unref(&server->settings);
     server->settings = settings;
+    store_retention(server->gateway.store, config->audit_retain_ms, config->audit_drop_oldest);
     apply_log_level(config);
     log_message(LOG_INFO, "reload", "new settings are in force: %s", server->file);
 }

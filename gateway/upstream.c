@@ -67,9 +67,8 @@ static bool is_silent(struct call *call, int port)
 {
     long connects = 0;
     curl_easy_getinfo(call->easy, CURLINFO_NUM_CONNECTS, &connects);
-    if (connects > 0 && strncmp(call->route->upstream_origin, "https:", 6) == 0)
-        return true;
-    return upstream_port_is_silent(call->upstream, port);
+    bool tickets = connects > 0 && strncmp(call->route->upstream_origin, "https:", 6) == 0;
+    return upstream_port_is_silent(call->upstream, port, tickets);
 }
 
 int upstream_on_before_sending(void *arg, char *peer, char *local, int peer_port, int port)

@@ -43,8 +43,9 @@ struct upstream {
     struct call *touched;
     struct socket_io **sockets; /* by descriptor */
     size_t socket_cap;
-    struct socket_io *by_port[PORT_CHAINS];
-    bool due; /* libcurl wants to be called at once */
+    struct socket_io *newborn;              /* opened, port not yet known */
+    struct socket_io *by_port[PORT_CHAINS]; /* by local port */
+    bool due;                               /* libcurl wants to be called at once */
     bool activity;
 };
 
@@ -61,8 +62,9 @@ void upstream_call_free(struct call *call);
 int upstream_on_socket_change(CURL *easy, curl_socket_t fd, int what, void *arg, void *socket_arg);
 curl_socket_t upstream_on_socket_open(void *arg, curlsocktype purpose, struct curl_sockaddr *address);
 int upstream_on_socket_close(void *arg, curl_socket_t fd);
-/* True when nothing waits to be read on any of our connections with that local port. */
-bool upstream_port_is_silent(struct upstream *upstream, int port);
+/* A call is about to begin on the connection with that local port. True when nothing waits to be read there; with
+ * `may_have_bytes` always. */
+bool upstream_port_is_silent(struct upstream *upstream, int port, bool may_have_bytes);
 void upstream_forget_sockets(struct upstream *upstream);
 
 #endif

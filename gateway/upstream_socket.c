@@ -19,16 +19,30 @@ struct socket_io {
     struct io io; /* first: worker_retire() frees by it */
     struct upstream *upstream;
     curl_socket_t fd;
-    uint32_t events; /* registered for; 0: not registered */
-    bool wanted;     /* by libcurl, now */
-    bool connection; /* to a partner; else one of libcurl's own (its resolver's), which it closes without a word */
-    uint16_t port;   /* local; 0: not yet known, not in a chain */
-    struct socket_io *next_of_port;
+    uint32_t events;         /* registered for; 0: not registered */
+    bool wanted;             /* by libcurl, now */
+    bool spoken;             /* a call began on it: its close will be told. Other sockets vanish without a word */
+    uint16_t port;           /* local; 0: not yet asked for */
+    struct socket_io **list; /* the list it is in: upstream's newborn, or a chain of by_port; NULL: none */
+    struct socket_io *next;
 };
 
-static struct socket_io **chain_of(struct upstream *upstream, unsigned port)
+static void enlist(struct socket_io **list, struct socket_io *socket_io)
 {
-    return &upstream->by_port[port % PORT_CHAINS];
+    socket_io->list = list;
+    socket_io->next = *list;
+    *list = socket_io;
+}
+
+static void delist(struct socket_io *socket_io)
+{
+    struct socket_io **link = socket_io->list;
+    if (link == NULL)
+        return;
+    while (*link != socket_io)
+        link = &(*link)->next;
+    *link = socket_io->next;
+    socket_io->list = NULL;
 }
 
 static uint16_t local_port(curl_socket_t fd)
@@ -41,24 +55,23 @@ static uint16_t local_port(curl_socket_t fd)
                                          : ntohs(((struct sockaddr_in *)&storage)->sin_port);
 }
 
-static void chain(struct upstream *upstream, struct socket_io *socket_io)
+static struct socket_io **chain_of(struct upstream *upstream, unsigned port)
 {
-    socket_io->port = local_port(socket_io->fd);
-    if (socket_io->port == 0)
-        return;
-    struct socket_io **head = chain_of(upstream, socket_io->port);
-    socket_io->next_of_port = *head;
-    *head = socket_io;
+    return &upstream->by_port[port % PORT_CHAINS];
 }
 
-static void unchain(struct upstream *upstream, struct socket_io *socket_io)
+/* A socket has its port from connect() on, which is after it was opened and before a call begins. */
+static void chain_newborn(struct upstream *upstream)
 {
-    if (socket_io->port == 0)
-        return;
-    struct socket_io **link = chain_of(upstream, socket_io->port);
-    while (*link != socket_io)
-        link = &(*link)->next_of_port;
-    *link = socket_io->next_of_port;
+    struct socket_io *next;
+    for (struct socket_io *socket_io = upstream->newborn; socket_io != NULL; socket_io = next) {
+        next = socket_io->next;
+        socket_io->port = local_port(socket_io->fd);
+        if (socket_io->port == 0)
+            continue;
+        delist(socket_io);
+        enlist(chain_of(upstream, socket_io->port), socket_io);
+    }
 }
 
 static void unregister(struct socket_io *socket_io)
@@ -111,7 +124,7 @@ static void forget_socket(struct upstream *upstream, curl_socket_t fd)
     if (place >= upstream->socket_cap || upstream->sockets[place] == NULL)
         return;
     unregister(upstream->sockets[place]);
-    unchain(upstream, upstream->sockets[place]);
+    delist(upstream->sockets[place]);
     worker_retire(upstream->worker, &upstream->sockets[place]->io);
     upstream->sockets[place] = NULL;
 }
@@ -125,12 +138,10 @@ int upstream_on_socket_change(CURL *easy, curl_socket_t fd, int what, void *arg,
         return -1; /* libcurl fails the transfer */
     socket_io->wanted = what != CURL_POLL_REMOVE;
     if (!socket_io->wanted) {
-        if (!socket_io->connection)
+        if (!socket_io->spoken)
             forget_socket(upstream, fd);
         return 0;
     }
-    if (socket_io->connection && socket_io->port == 0)
-        chain(upstream, socket_io); /* connect() has been called: it has a port */
     uint32_t events =
         (what == CURL_POLL_OUT ? 0u : (uint32_t)EPOLLIN) | (what == CURL_POLL_IN ? 0u : (uint32_t)EPOLLOUT);
     if (events == socket_io->events)
@@ -149,12 +160,13 @@ curl_socket_t upstream_on_socket_open(void *arg, curlsocktype purpose, struct cu
     curl_socket_t fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
     if (fd < 0)
         return CURL_SOCKET_BAD;
+    forget_socket(arg, fd); /* of an earlier socket with this number */
     struct socket_io *socket_io = socket_of(arg, fd);
     if (socket_io == NULL) {
         close(fd);
         return CURL_SOCKET_BAD;
     }
-    socket_io->connection = true;
+    enlist(&((struct upstream *)arg)->newborn, socket_io);
     return fd;
 }
 
@@ -165,12 +177,17 @@ int upstream_on_socket_close(void *arg, curl_socket_t fd)
     return close(fd);
 }
 
-bool upstream_port_is_silent(struct upstream *upstream, int port)
+bool upstream_port_is_silent(struct upstream *upstream, int port, bool may_have_bytes)
 {
+    chain_newborn(upstream);
     struct socket_io *socket_io = *chain_of(upstream, (unsigned)port);
-    for (; socket_io != NULL; socket_io = socket_io->next_of_port) {
+    for (; socket_io != NULL; socket_io = socket_io->next) {
         char byte;
-        if (socket_io->port == port && (recv(socket_io->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EAGAIN))
+        if (socket_io->port != port)
+            continue;
+        socket_io->spoken = true;
+        if (!may_have_bytes &&
+            (recv(socket_io->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || (errno != EAGAIN && errno != EINTR)))
             return false;
     }
     return true;

@@ -134,6 +134,12 @@ void store_submit(struct store *store, struct store_op *op)
     op->done(op);
 }
 
+void store_retention(struct store *store, uint64_t retain_ms, bool drop_oldest)
+{
+    if (store->writer)
+        writer_retention(store->writer, retain_ms, drop_oldest);
+}
+
 bool store_writable(struct store *store)
 {
     return store->writer && writer_writable(store->writer);

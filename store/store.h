@@ -142,6 +142,8 @@ enum store_error store_open_readonly(const char *path, struct store **out, char 
 void store_close(struct store **store);
 
 void store_submit(struct store *store, struct store_op *op);
+/* New values for those two options, from now on. Any thread. */
+void store_retention(struct store *store, uint64_t retain_ms, bool drop_oldest);
 
 struct store_health {
     bool writable;       /* the last commit succeeded and there is room for new work */

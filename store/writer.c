@@ -88,6 +88,8 @@ struct writer {
 
     pthread_mutex_t health_lock;
     struct store_health health;
+    atomic_ullong retain_ms; /* of the options, but they may change while running */
+    atomic_bool drop_oldest;
     atomic_bool writable; /* health.writable for those who ask on every call */
 };
 
@@ -220,7 +222,7 @@ static void look_for_room(struct writer *w)
     struct db_space space;
     if (!look_at_space(w, &space))
         return; /* the chunk's own transaction will tell why */
-    if (spare_pages(&space) < PAGES_PER_OP && w->options.drop_oldest) {
+    if (spare_pages(&space) < PAGES_PER_OP && atomic_load_explicit(&w->drop_oldest, memory_order_relaxed)) {
         drop_oldest(w, &space);
     }
     uint64_t ops = spare_pages(&space) / PAGES_PER_OP;
@@ -236,7 +238,8 @@ static void look_for_room(struct writer *w)
 
 static uint64_t expiry(const struct writer *w, uint64_t now_ms)
 {
-    return w->options.retain_ms != 0 && now_ms > w->options.retain_ms ? now_ms - w->options.retain_ms : 0;
+    uint64_t retain_ms = atomic_load_explicit(&w->retain_ms, memory_order_relaxed);
+    return retain_ms != 0 && now_ms > retain_ms ? now_ms - retain_ms : 0;
 }
 
 static size_t apply(struct writer *w, struct batch *batch, bool outcomes_only)
@@ -392,7 +395,7 @@ static void tick(struct writer *w)
         run(w, NULL);
     if (w->failing.shown && !w->failing.seen)
         probe(w);
-    if (!w->failing.shown && w->options.retain_ms != 0)
+    if (!w->failing.shown && atomic_load_explicit(&w->retain_ms, memory_order_relaxed) != 0)
         expire_idle(w);
     look_for_room(w);
     measure(w);
@@ -460,6 +463,7 @@ enum store_error writer_start(struct db *db, const struct store_options *options
     w->db = db;
     w->options = *options;
     w->options.path = NULL;
+    writer_retention(w, options->retain_ms, options->drop_oldest);
     w->queue_end = &w->queue;
     w->held_end = &w->held;
     w->chunk_max = CHUNK_OPS;
@@ -521,6 +525,12 @@ void writer_stop(struct writer **writer)
 bool writer_writable(struct writer *writer)
 {
     return atomic_load_explicit(&writer->writable, memory_order_acquire);
+}
+
+void writer_retention(struct writer *writer, uint64_t retain_ms, bool drop)
+{
+    atomic_store_explicit(&writer->retain_ms, retain_ms, memory_order_relaxed);
+    atomic_store_explicit(&writer->drop_oldest, drop, memory_order_relaxed);
 }
 
 void writer_health(struct writer *writer, struct store_health *out)

@@ -10,9 +10,10 @@ struct writer;
 /* `db` must outlive the writer; of `options` the callbacks and numbers are copied. */
 enum store_error writer_start(struct db *db, const struct store_options *options, uint64_t in_doubt,
                               struct writer **out) __attribute__((warn_unused_result));
-void writer_submit(struct writer *writer, struct store_op *op);      /* any thread */
-void writer_stop(struct writer **writer);                            /* finishes what was submitted, joins, frees */
-bool writer_writable(struct writer *writer);                         /* any thread */
-void writer_health(struct writer *writer, struct store_health *out); /* any thread */
+void writer_submit(struct writer *writer, struct store_op *op); /* any thread */
+void writer_stop(struct writer **writer);                       /* finishes what was submitted, joins, frees */
+void writer_retention(struct writer *writer, uint64_t retain_ms, bool drop_oldest); /* any thread */
+bool writer_writable(struct writer *writer);                                        /* any thread */
+void writer_health(struct writer *writer, struct store_health *out);                /* any thread */
 
 #endif

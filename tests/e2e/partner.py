@@ -18,7 +18,7 @@ class Request:
         self.body = b""
         self.connection = connection  # number of the connection, from 0
         self.began = began  # monotonic seconds: head read
-        self.answered = None  # ... and handler done
+        self.answered = None  # ... and the moment before the last bytes of the answer went out
         lines = head[:-4].split(b"\r\n")
         self.method, self.target, self.version = (lines[0].decode("latin-1").split(" ") + ["", ""])[:3]
         self.headers = []
@@ -45,6 +45,7 @@ class Exchange:
 
     def send(self, *pieces):
         for piece in pieces:
+            self.request.answered = time.monotonic()
             self._stream.sock.sendall(piece)
 
     def reply(self, status=200, body=b"ok", headers=()):
@@ -214,7 +215,6 @@ class Partner:
             self._changed.notify_all()
         exchange = Exchange(request, stream)
         self._handlers.get(mark, self.default)(exchange)
-        request.answered = time.monotonic()
         return exchange.open and not self._closing
 
 
