@@ -29,7 +29,8 @@ struct target {
 
 /* Splits origin-form and absolute-form (http:// or https://, any case; user info is refused) and judges it:
  * control bytes and bytes above 0x7E anywhere, dot segments ("." or "..", plain or after decoding once, with
- * '/', '\' and ';' as borders), encoded control bytes and broken percent-encoding ("%zz", "%4") in the path. */
+ * '/', '\' and ';' as borders) and broken percent-encoding ("%zz", "%4") in the path, encoded control bytes anywhere.
+ */
 enum target_verdict target_split(const char *raw, size_t len, struct target *out) __attribute__((warn_unused_result));
 
 enum route_verdict {
