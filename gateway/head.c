@@ -64,6 +64,63 @@ enum glance head_glance(const char *bytes, size_t len, const struct glance_limit
     return fits ? GLANCE_PASS : GLANCE_HEAD_TOO_LARGE;
 }
 
+/* The next line without its CRLF. NULL: it ends by a bare LF, or not at all. */
+static const char *next_line(const char **at, const char *end, size_t *len)
+{
+    const char *line = *at;
+    const char *lf = memchr(line, '\n', (size_t)(end - line));
+    if (lf == NULL || lf == line || lf[-1] != '\r')
+        return NULL;
+    *at = lf + 1;
+    *len = (size_t)(lf - line) - 1;
+    return line;
+}
+
+static const char *split_fields(const char *at, const char *end, struct header_field *fields, size_t *count)
+{
+    size_t len;
+    for (*count = 0; *count <= HEAD_FIELDS_MAX; ++*count) {
+        const char *line = next_line(&at, end, &len);
+        if (line == NULL)
+            return "a line of the head does not end by CRLF";
+        if (len == 0)
+            return NULL;
+        if (*line == ' ' || *line == '\t')
+            return "a header field is folded";
+        const char *colon = memchr(line, ':', len);
+        if (colon == NULL)
+            return "a line of the head is no header field";
+        if (*count == HEAD_FIELDS_MAX)
+            break;
+        fields[*count] =
+            (struct header_field){line, (size_t)(colon - line), colon + 1, len - (size_t)(colon + 1 - line)};
+        header_trim(&fields[*count]);
+    }
+    return NULL; /* too many: refused for that */
+}
+
+const char *head_problem(const char *bytes, size_t len)
+{
+    const char *at = bytes, *end = bytes + len;
+    while (at < end && (*at == '\r' || *at == '\n'))
+        at++;
+    size_t line_len, count;
+    const char *line = next_line(&at, end, &line_len);
+    if (line == NULL)
+        return "a line of the head does not end by CRLF";
+    const char *blank = memchr(line, ' ', line_len);
+    if (blank != NULL && !token_chars(line, (size_t)(blank - line)))
+        return "the method is not a token";
+    struct header_field fields[HEAD_FIELDS_MAX];
+    const char *problem = split_fields(at, end, fields, &count);
+    if (problem != NULL)
+        return problem;
+    bool http10 = line_len >= 8 && memcmp(line + line_len - 8, "HTTP/1.0", 8) == 0;
+    struct screened screened;
+    headers_screen(fields, count, "GET", http10 ? "HTTP/1.0" : "HTTP/1.1", &screened);
+    return screened.problem;
+}
+
 struct cursor {
     const char *at, *end;
 };

@@ -23,6 +23,10 @@ struct glance_limits {
 };
 enum glance head_glance(const char *bytes, size_t len, const struct glance_limits *limits);
 
+/* The framing of a whole head (one that passed the glance) by its raw lines, judged like headers_screen(): NULL, or
+ * static text of what is wrong. On libmicrohttpd 1.0.x this comes before its own refusal and its own page. */
+const char *head_problem(const char *bytes, size_t len);
+
 /* True when a head that libmicrohttpd 0.9.x has taken apart in place holds nothing but what it told us: method, target,
  * version and fields in their order, one blank, colon or CRLF between them (it overwrites these with NUL). False for
  * what it hides or mends by itself: a NUL, a folded line, a line that is no field, bare LF, more than one blank in the

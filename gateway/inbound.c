@@ -321,10 +321,7 @@ static enum reason look_at_head(struct request *request, const char *method, con
     if (reason == REASON_NONE && strcmp(version, "HTTP/1.1") != 0 && strcmp(version, "HTTP/1.0") != 0)
         reason = REASON_VERSION_NOT_SUPPORTED;
     if (reason == REASON_NONE && !is_exact(request, method, version, &list))
-        screened->problem =
-            "The head holds bytes that belong to no line, or its lines are folded or not ended by CRLF.";
-    if (reason == REASON_NONE && !token_chars(method, strlen(method)))
-        screened->problem = "The method is no token.";
+        screened->problem = "the head holds bytes that belong to no line, or lines folded or not ended by CRLF";
     if (reason == REASON_NONE)
         reason = judge_size(request, &list);
     if (reason == REASON_NONE)

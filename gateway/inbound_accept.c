@@ -70,12 +70,12 @@ static void close_at_door(struct door *door)
     close(door_leave(door));
 }
 
-static void refuse_at_door(struct door *door, enum reason reason)
+static void refuse_at_door(struct door *door, enum reason reason, const char *detail)
 {
     struct inbound *inbound = door->inbound;
     uncount(inbound);
     int fd = door_leave(door);
-    inbound_raw_answer(fd, reason, NULL);
+    inbound_raw_answer(fd, reason, detail);
     metrics_request(inbound->worker->no_route, EFFECT_NOT_SENT, reason);
     linger_start(inbound, fd);
 }
@@ -93,6 +93,16 @@ static void hand_over(struct door *door)
         uncount(inbound); /* else its close notice did; the descriptor is closed */
 }
 
+/* The framing is judged here too: libmicrohttpd 1.0.x would refuse most of what is wrong with it by its own page. */
+static void let_in(struct door *door, size_t len)
+{
+    const char *problem = head_problem(door->inbound->door_bytes, len);
+    if (problem == NULL)
+        hand_over(door);
+    else
+        refuse_at_door(door, REASON_MALFORMED_REQUEST, problem);
+}
+
 static void look(struct door *door)
 {
     struct inbound *inbound = door->inbound;
@@ -107,10 +117,10 @@ static void look(struct door *door)
     struct glance_limits limits = {(size_t)config->headers_max, (size_t)config->headers_max / 2,
                                    inbound->connection_memory};
     switch (head_glance(inbound->door_bytes, (size_t)got, &limits)) {
-    case GLANCE_PASS: hand_over(door); return;
-    case GLANCE_HEAD_TOO_LARGE: refuse_at_door(door, REASON_HEADERS_TOO_LARGE); return;
-    case GLANCE_TARGET_TOO_LONG: refuse_at_door(door, REASON_TARGET_TOO_LONG); return;
-    case GLANCE_VERSION: refuse_at_door(door, REASON_VERSION_NOT_SUPPORTED); return;
+    case GLANCE_PASS: let_in(door, (size_t)got); return;
+    case GLANCE_HEAD_TOO_LARGE: refuse_at_door(door, REASON_HEADERS_TOO_LARGE, NULL); return;
+    case GLANCE_TARGET_TOO_LONG: refuse_at_door(door, REASON_TARGET_TOO_LONG, NULL); return;
+    case GLANCE_VERSION: refuse_at_door(door, REASON_VERSION_NOT_SUPPORTED, NULL); return;
     case GLANCE_MORE: break;
     }
     if ((size_t)got == inbound->door_cap) { /* limits.headers was raised after the start: let libmicrohttpd judge */
@@ -135,7 +145,7 @@ static void on_door_timer(struct timer *timer)
 {
     struct door *door = (struct door *)((char *)timer - offsetof(struct door, timer));
     if (door->begun)
-        refuse_at_door(door, REASON_REQUEST_TIMEOUT);
+        refuse_at_door(door, REASON_REQUEST_TIMEOUT, NULL);
     else
         close_at_door(door);
 }

@@ -155,7 +155,8 @@ void jsonout_cstring(struct jsonout *out, const char *text)
 void jsonout_id(struct jsonout *out, uint64_t value)
 {
     char digits[TOKEN_DIGITS_MAX + 1];
-    jsonout_string(out, digits, token_format(value, digits));
+    size_t len = token_format(value, digits);
+    jsonout_string(out, digits, len);
 }
 
 void jsonout_number(struct jsonout *out, uint64_t value)

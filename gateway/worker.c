@@ -117,7 +117,7 @@ struct request *worker_take_spare(struct worker *worker)
 
 void worker_put_spare(struct worker *worker, struct request *request)
 {
-    if (worker->spare_count >= SPARE_REQUESTS) {
+    if (worker->spare_count + 1 > SPARE_REQUESTS) {
         free(request);
         return;
     }

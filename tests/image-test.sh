@@ -101,7 +101,9 @@ inside() {
     mount -o remount,bind,ro "$root"
     touch "$root/probe" 2>/dev/null && die "the root file system is writable"
 
-    python3 -B docker/partner.py --port 9090 >"$work/partner.out" 2>&1 &
+    mkfifo "$work/partner.ready"
+    python3 -B docker/partner.py --port 9090 >"$work/partner.ready" 2>"$work/partner.out" &
+    read -r _ <"$work/partner.ready" || die "the stand-in partner did not start: $(cat "$work/partner.out")"
     start
     wait_for health || die "the image's health check does not pass"
     call 41 200 sent

@@ -101,6 +101,57 @@ static void fields_cost_memory_too(void **state)
     }
 }
 
+/* ---- framing by raw lines ---- */
+
+static bool sound(const char *text)
+{
+    size_t len = strlen(text);
+    char *copy = malloc(len);
+    assert_non_null(copy);
+    memcpy(copy, text, len);
+    const char *problem = head_problem(copy, len);
+    free(copy);
+    return problem == NULL;
+}
+
+static void sound_heads_have_no_problem(void **state)
+{
+    (void)state;
+    assert_true(sound("GET / HTTP/1.1\r\nHost: a\r\n\r\n"));
+    assert_true(sound("GET / HTTP/1.0\r\n\r\n"));
+    assert_true(sound("\r\nPOST /x HTTP/1.1\r\nHost: a:80\r\nContent-Length:  3 \r\nX-E:\r\n\r\nabc"));
+    assert_true(sound("POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n0\r\n\r\n"));
+    assert_true(sound("M-SEARCH * HTTP/1.1\r\nHost: a\r\nX: v:w\r\n\r\n"));
+}
+
+static void broken_heads_have_one(void **state)
+{
+    (void)state;
+    static const char *const broken[] = {
+        "GET / HTTP/1.1\r\n\r\n", /* no Host */
+        "GET / HTTP/1.1\nHost: a\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\n\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nX: v\r\n w\r\n\r\n",
+        "GET / HTTP/1.1\r\n Host: a\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nX v\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\n: v\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nX : v\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nX: v\rw\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +3\r\n\r\nabc",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "G[T / HTTP/1.1\r\nHost: a\r\n\r\n",
+    };
+    for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++)
+        if (sound(broken[i]))
+            fail_msg("taken for sound: %s", broken[i]);
+    assert_non_null(head_problem("GET / HTTP/1.1\r\nHost: a\r\nX: v\0w\r\n\r\n", 35));
+}
+
 /* ---- the exact look ---- */
 
 struct sample {
@@ -196,6 +247,8 @@ int main(void)
         cmocka_unit_test(foreign_versions_are_told_at_the_first_line),
         cmocka_unit_test(targets_and_heads_have_limits),
         cmocka_unit_test(fields_cost_memory_too),
+        cmocka_unit_test(sound_heads_have_no_problem),
+        cmocka_unit_test(broken_heads_have_one),
         cmocka_unit_test(honest_heads_are_exact),
         cmocka_unit_test(what_is_hidden_shows_in_the_gaps),
         cmocka_unit_test(a_folded_field_lies_elsewhere),
