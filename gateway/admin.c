@@ -2,12 +2,13 @@
  * gateway/admin.c - the admin listener's thread, socket and connections.
  *
  * Owns a libmicrohttpd daemon of its own, driven by one thread of its own: that thread opens and closes the store
- * reader, so the daemon's internal threads, which give no notice of their end, are not used. What is answered is left
- * to admin_calls.c.
+ * reader, so the daemon's internal threads, which give no notice of their end, are not used. A connection whose answer
+ * has to wait for the store is suspended meanwhile. What is answered is left to admin_calls.c.
  */
 #include "gateway/admin.h"
 
 #include <errno.h>
+#include <arpa/inet.h>
 #include <limits.h>
 #include <microhttpd.h>
 #include <netdb.h>
@@ -22,7 +23,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "gateway/admin_address.h"
 #include "gateway/admin_calls.h"
+#include "gateway/admin_change.h"
 #include "gateway/headers.h"
 #include "gateway/log.h"
 #include "store/store.h"
@@ -30,7 +33,7 @@
 #define FIELDS_MAX 64
 #define BODY_MAX (64u << 10)
 #define BODY_CUT (1u << 20) /* a chunked body is read to its end for the sake of an answer, but not for ever */
-#define CONNECTIONS_MAX 100u
+#define CONNECTIONS_MAX 512u
 #define CONNECTION_MEMORY (32u << 10)
 #define TIMEOUT_SECONDS 30u
 #define ACCEPT_PAUSE_MS 100
@@ -42,13 +45,19 @@ struct admin {
     int stop_fd;
     pthread_t thread;
     bool thread_runs;
+    bool due; /* the daemon must run again at once */
+    char *store_path;
 };
 
 /* One request, from its first line to the end of its answer. Owned by libmicrohttpd's connection. */
 struct exchange {
-    bool begun;
-    size_t body;
+    struct MHD_Connection *connection;
+    bool begun, suspended;
+    char *body;
+    size_t body_len;              /* what came; kept is BODY_MAX at most */
+    char client[64];              /* address:port */
     struct admin_request request; /* header values point into the connection's memory */
+    struct admin_change *change;  /* NULL: there was no need for one */
     char target[];
 };
 
@@ -56,10 +65,13 @@ struct exchange {
 static void *on_target(void *arg, const char *target, struct MHD_Connection *connection)
 {
     (void)arg;
-    (void)connection;
     size_t len = target == NULL ? 0 : strlen(target);
     struct exchange *exchange = calloc(1, sizeof *exchange + len + 1);
-    if (exchange != NULL && len > 0) {
+    if (exchange == NULL) {
+        return NULL;
+    }
+    exchange->connection = connection;
+    if (len > 0) {
         memcpy(exchange->target, target, len);
     }
     return exchange;
@@ -68,10 +80,15 @@ static void *on_target(void *arg, const char *target, struct MHD_Connection *con
 static void on_completed(void *arg, struct MHD_Connection *connection, void **con_cls,
                          enum MHD_RequestTerminationCode code)
 {
+    struct exchange *exchange = *con_cls;
     (void)arg;
     (void)connection;
     (void)code;
-    free(*con_cls);
+    if (exchange != NULL) {
+        admin_change_release(&exchange->change);
+        free(exchange->body);
+    }
+    free(exchange);
     *con_cls = NULL;
 }
 
@@ -83,9 +100,12 @@ static bool add_headers(struct MHD_Response *response, const struct admin_answer
         bool wanted;
         const char *name, *value;
     } headers[] = {
-        {true, "Content-Type", answer->content_type},      {true, "Cache-Control", "no-store"},
-        {true, "X-Content-Type-Options", "nosniff"},       {answer->allow[0] != '\0', "Allow", answer->allow},
-        {answer->challenge, "WWW-Authenticate", "Bearer"}, {answer->retry_after != 0, "Retry-After", retry_after},
+        {answer->content_type != NULL, "Content-Type", answer->content_type},
+        {true, "Cache-Control", "no-store"},
+        {true, "X-Content-Type-Options", "nosniff"},
+        {answer->allow[0] != '\0', "Allow", answer->allow},
+        {answer->challenge, "WWW-Authenticate", "Bearer"},
+        {answer->retry_after != 0, "Retry-After", retry_after},
     };
     for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++) {
         if (headers[i].wanted && MHD_add_response_header(response, headers[i].name, headers[i].value) != MHD_YES) {
@@ -95,14 +115,17 @@ static bool add_headers(struct MHD_Response *response, const struct admin_answer
     return true;
 }
 
-/* Takes over the answer's text, which every answer has. Without memory for it there is none to say so either: then the
- * connection is closed. */
+/* Takes over the answer's text, which every answer but 204 has. Without memory for it there is none to say so either:
+ * then the connection is closed. */
 static enum MHD_Result send_answer(struct MHD_Connection *connection, struct admin_answer *answer)
 {
     struct jsonout *body = &answer->body;
     struct MHD_Response *response = NULL;
-    if (!body->failed && body->len > 0) {
+    if (answer->status == 204) {
+        response = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
+    } else if (!body->failed && body->len > 0) {
         response = MHD_create_response_from_buffer(body->len, body->text, MHD_RESPMEM_MUST_FREE);
+        *body = response == NULL ? *body : (struct jsonout){0};
     }
     if (response == NULL) {
         jsonout_free(body);
@@ -158,6 +181,22 @@ static bool take_single(const struct fields *fields, const char *name, const cha
     return true;
 }
 
+static void name_client(struct exchange *exchange)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(exchange->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    char text[INET6_ADDRSTRLEN];
+    if (info != NULL && info->client_addr->sa_family == AF_INET) {
+        const struct sockaddr_in *in = (const void *)info->client_addr;
+        inet_ntop(AF_INET, &in->sin_addr, text, sizeof text);
+        snprintf(exchange->client, sizeof exchange->client, "%s:%u", text, ntohs(in->sin_port));
+    } else if (info != NULL && info->client_addr->sa_family == AF_INET6) {
+        const struct sockaddr_in6 *in = (const void *)info->client_addr;
+        inet_ntop(AF_INET6, &in->sin6_addr, text, sizeof text);
+        snprintf(exchange->client, sizeof exchange->client, "[%s]:%u", text, ntohs(in->sin6_port));
+    }
+}
+
 /* The first call for a request, before its body. An answer given here closes the connection, which is right for what
  * is wrong with the framing: nothing behind it may be read as another request. */
 static enum MHD_Result first_look(struct MHD_Connection *connection, struct exchange *exchange, const char *method,
@@ -179,7 +218,8 @@ static enum MHD_Result first_look(struct MHD_Connection *connection, struct exch
     }
     if (!take_single(&fields, "Host", &exchange->request.host) ||
         !take_single(&fields, "Origin", &exchange->request.origin) ||
-        !take_single(&fields, "Authorization", &exchange->request.authorization)) {
+        !take_single(&fields, "Authorization", &exchange->request.authorization) ||
+        !take_single(&fields, "Content-Type", &exchange->request.content_type)) {
         return send_problem(connection, ADMIN_MALFORMED, "A header field that may come once comes twice.");
     }
     if (screened.expect_unknown) {
@@ -188,6 +228,60 @@ static enum MHD_Result first_look(struct MHD_Connection *connection, struct exch
     if (screened.has_length && screened.length > BODY_MAX) {
         return send_problem(connection, ADMIN_TOO_LARGE, "A body may have 64 KiB here.");
     }
+    name_client(exchange);
+    return MHD_YES;
+}
+
+static enum MHD_Result take_body(struct exchange *exchange, const char *upload, size_t *upload_size)
+{
+    size_t before = exchange->body_len;
+    exchange->body_len += *upload_size;
+    if (exchange->body_len > BODY_CUT) {
+        return MHD_NO;
+    }
+    if (exchange->body_len <= BODY_MAX) {
+        char *body = realloc(exchange->body, exchange->body_len);
+        if (body == NULL) {
+            return MHD_NO;
+        }
+        memcpy(body + before, upload, *upload_size);
+        exchange->body = body;
+    }
+    *upload_size = 0;
+    return MHD_YES;
+}
+
+static void on_ready(struct admin_change *change, void *arg)
+{
+    struct exchange *exchange = arg;
+    (void)change;
+    if (exchange->suspended) {
+        exchange->suspended = false;
+        MHD_resume_connection(exchange->connection);
+    }
+}
+
+/* The request is whole. An answer that has to wait for the store suspends the connection, but not in this very call:
+ * libmicrohttpd would read from it when it is resumed, and a client that has ended its sending (a half-close) would be
+ * closed there without its answer. One run later it knows that there is nothing to read. */
+static enum MHD_Result begin_answer(struct admin *admin, struct exchange *exchange, const char *method)
+{
+    if (exchange->body_len > BODY_MAX) {
+        return send_problem(exchange->connection, ADMIN_TOO_LARGE, "A body may have 64 KiB here.");
+    }
+    struct admin_answer answer = {0};
+    exchange->request.method = method;
+    exchange->request.target = exchange->target;
+    exchange->request.client = exchange->client;
+    exchange->request.body = (struct slice){exchange->body, exchange->body_len};
+    exchange->change = admin_call(&admin->context, &exchange->request, &answer);
+    if (exchange->change == NULL) {
+        return send_answer(exchange->connection, &answer);
+    }
+    exchange->change->on_ready = on_ready;
+    exchange->change->arg = exchange;
+    admin_change_submit(exchange->change);
+    admin->due = true;
     return MHD_YES;
 }
 
@@ -197,7 +291,6 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
     struct admin *admin = arg;
     struct exchange *exchange = *con_cls;
     (void)url;
-    (void)upload;
     if (exchange == NULL) {
         return MHD_NO;
     }
@@ -206,18 +299,17 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
         return first_look(connection, exchange, method, version);
     }
     if (*upload_size > 0) {
-        exchange->body += *upload_size;
-        *upload_size = 0;
-        return exchange->body > BODY_CUT ? MHD_NO : MHD_YES;
+        return take_body(exchange, upload, upload_size);
     }
-    if (exchange->body > BODY_MAX) {
-        return send_problem(connection, ADMIN_TOO_LARGE, "A body may have 64 KiB here.");
+    if (exchange->change == NULL) {
+        return begin_answer(admin, exchange, method);
     }
-    struct admin_answer answer = {0};
-    exchange->request.method = method;
-    exchange->request.target = exchange->target;
-    admin_call(&admin->context, &exchange->request, &answer);
-    return send_answer(connection, &answer);
+    if (exchange->change->ready) {
+        return send_answer(connection, &exchange->change->answer);
+    }
+    exchange->suspended = true;
+    MHD_suspend_connection(connection);
+    return MHD_YES;
 }
 
 /* Out of file descriptors, libmicrohttpd stops accepting until a connection of its own ends. Without one it would try
@@ -229,28 +321,38 @@ static bool accept_fails(struct admin *admin)
     return info != NULL && info->num_connections == 0 && poll(&listener, 1, 0) == 1;
 }
 
-static int wait_ms(struct admin *admin)
+static int wait_ms(struct admin *admin, int look_ms)
 {
     MHD_UNSIGNED_LONG_LONG timeout = 0;
-    if (MHD_get_timeout(admin->daemon, &timeout) != MHD_YES) {
-        return -1;
+    if (admin->due) {
+        return 0;
     }
-    return timeout > INT_MAX ? INT_MAX : (int)timeout;
+    if (MHD_get_timeout(admin->daemon, &timeout) != MHD_YES || timeout > INT_MAX) {
+        return look_ms;
+    }
+    return look_ms >= 0 && look_ms < (int)timeout ? look_ms : (int)timeout;
 }
 
 static void *admin_thread(void *arg)
 {
     struct admin *admin = arg;
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(admin->daemon, MHD_DAEMON_INFO_EPOLL_FD);
-    struct pollfd waits[2] = {{.fd = admin->stop_fd, .events = POLLIN}, {.fd = info->epoll_fd, .events = POLLIN}};
+    struct pollfd waits[3] = {{.fd = admin->stop_fd, .events = POLLIN},
+                              {.fd = admin->context.inbox.event_fd, .events = POLLIN},
+                              {.fd = info->epoll_fd, .events = POLLIN}};
     while (waits[0].revents == 0) {
+        int look_ms = admin_changes_run(&admin->context); /* before the daemon runs: it may resume connections */
+        admin->due = false;
         MHD_run(admin->daemon);
         bool pause = accept_fails(admin);
-        if (poll(waits, pause ? 1 : 2, pause ? ACCEPT_PAUSE_MS : wait_ms(admin)) < 0 && errno != EINTR) {
+        if (poll(waits, pause ? 2 : 3, pause ? ACCEPT_PAUSE_MS : wait_ms(admin, look_ms)) < 0 && errno != EINTR) {
             log_message(LOG_ERROR, "admin-stopped", "poll: %s", strerror(errno));
             break;
         }
     }
+    admin_changes_end(&admin->context); /* none is suspended any more: MHD_stop_daemon() would abort the process */
+    MHD_run(admin->daemon);             /* the last answers go out */
+    MHD_run(admin->daemon);
     MHD_stop_daemon(admin->daemon);
     admin->daemon = NULL;
     if (admin->context.reader != NULL) {
@@ -315,7 +417,8 @@ static bool start_listening(struct admin *admin, uint16_t *port, char *error, si
 static bool start_daemon(struct admin *admin)
 {
     admin->daemon =
-        MHD_start_daemon(MHD_USE_EPOLL, 0, NULL, NULL, on_request, admin, MHD_OPTION_LISTEN_SOCKET, admin->listen_fd,
+        MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, admin,
+                         MHD_OPTION_LISTEN_SOCKET, admin->listen_fd,
 #if MHD_VERSION >= 0x00097701
                          MHD_OPTION_CLIENT_DISCIPLINE_LVL, 2,
 #else
@@ -351,9 +454,12 @@ struct admin *admin_start(const struct admin_options *options, uint16_t *port, c
     admin->context.options = *options;
     admin->listen_fd = -1;
     admin->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    admin->store_path = strdup(options->store_path);
+    bool ready = inbox_init(&admin->context.inbox) && admin->stop_fd >= 0 && admin->store_path != NULL;
     if (admin_token_load(options->token_file, options->store_path, &admin->context.token, error, error_cap) &&
         start_listening(admin, port, error, error_cap)) {
-        if (admin->stop_fd >= 0 && start_daemon(admin) && start_thread(admin)) {
+        admin_address_write(options->store_path, admin->listen_fd);
+        if (ready && start_daemon(admin) && start_thread(admin)) {
             return admin;
         }
         snprintf(error, error_cap, "admin listener: can't be started: %s", strerror(errno));
@@ -369,6 +475,9 @@ void admin_stop(struct admin **admin)
         return;
     }
     *admin = NULL;
+    if (stopped->store_path != NULL) {
+        admin_address_remove(stopped->store_path);
+    }
     if (stopped->thread_runs) {
         eventfd_write(stopped->stop_fd, 1);
         pthread_join(stopped->thread, NULL); /* it stops the daemon, which closes the listening socket */
@@ -380,6 +489,8 @@ void admin_stop(struct admin **admin)
     if (stopped->stop_fd >= 0) {
         close(stopped->stop_fd);
     }
+    inbox_destroy(&stopped->context.inbox);
     admin_token_clear(&stopped->context.token);
+    free(stopped->store_path);
     free(stopped);
 }

@@ -1,5 +1,5 @@
 /*
- * gateway/admin.h - the admin listener: health, metrics, fences, audit. SPEC section 7.
+ * gateway/admin.h - the admin listener: health, metrics, fences, effects, audit. SPEC section 7.
  *
  * Own thread, own libmicrohttpd daemon (a proxy full of waiting calls must not shut its operators out), own
  * store reader. Changes go through the store's writer like everybody else's.
@@ -11,8 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "store/store.h"
+
 struct admin;
-struct store;
 struct metrics_gauges;
 
 struct admin_options {
@@ -25,7 +26,9 @@ struct admin_options {
     /* Asked on the admin thread. */
     bool (*shutting_down)(void *arg);
     void (*gauges)(void *arg, struct metrics_gauges *out);
-    uint64_t (*in_flight)(void *arg, const char *ns, size_t ns_len, const char *key, size_t key_len);
+    uint64_t (*in_flight)(void *arg, struct slice ns, struct slice key);
+    uint64_t (*in_flight_below)(void *arg, struct slice ns, struct slice key,
+                                uint64_t token); /* what `token` waits for */
     void *arg;
 };
 

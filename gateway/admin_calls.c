@@ -1,8 +1,9 @@
 /*
  * gateway/admin_calls.c - what each admin call answers.
  *
- * A new call is a function and a line in `calls`. Connections, bodies and headers are admin.c's; the words of a query
- * are admin_query.c's; tokens and names are admin_guard.c's.
+ * A new call is a function and a line in `calls`. Connections and headers are admin.c's; the words of a query are
+ * admin_query.c's, those of a body admin_body.c's; tokens and names are admin_guard.c's. Changes are in
+ * admin_operate.c, lists in admin_list.c.
  */
 #include "gateway/admin_calls.h"
 
@@ -10,7 +11,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "gateway/admin_query.h"
+#include "gateway/admin_int.h"
+#include "gateway/admin_operate.h"
 #include "gateway/command.h"
 #include "gateway/metrics.h"
 #include "gateway/problem.h"
@@ -32,9 +34,17 @@ static const struct {
     [ADMIN_TOO_LARGE] = {413, "body-too-large", "Request body too large"},
     [ADMIN_EXPECTATION] = {417, "expectation-failed", "Expectation failed"},
     [ADMIN_STORE] = {503, "store-unavailable", "Store unavailable"},
+    [ADMIN_WOULD_LOWER] = {409, "would-lower", "Token below the fence"},
+    [ADMIN_RESOLVED] = {409, "already-resolved", "Effect already resolved"},
 };
 
 void admin_problem(struct admin_answer *answer, enum admin_problem kind, const char *detail)
+{
+    admin_problem_about(answer, kind, detail, NULL);
+}
+
+void admin_problem_about(struct admin_answer *answer, enum admin_problem kind, const char *detail,
+                         const struct admin_subject *subject)
 {
     const char *slug = problems[kind].slug, *title = problems[kind].title;
     char type[64];
@@ -47,6 +57,12 @@ void admin_problem(struct admin_answer *answer, enum admin_problem kind, const c
     jsonout_member_number(out, "status", problems[kind].status);
     jsonout_member_cstring(out, "detail", detail);
     jsonout_member_cstring(out, "reason", slug);
+    if (subject != NULL) {
+        jsonout_member_string(out, "namespace", subject->ns.data, subject->ns.len);
+        jsonout_member_string(out, "key", subject->key.data, subject->key.len);
+        jsonout_member_id(out, "token", subject->token);
+        jsonout_member_id(out, "highest", subject->highest);
+    }
     jsonout_member_cstring(out, "message", title);
     jsonout_member_cstring(out, "Message", title);
     jsonout_member_number(out, "ErrorCode", 0);
@@ -63,17 +79,11 @@ void admin_problem(struct admin_answer *answer, enum admin_problem kind, const c
     answer->retry_after = kind == ADMIN_STORE ? 1 : 0;
 }
 
-static void json_answer(struct admin_answer *answer, unsigned status)
+void admin_json_answer(struct admin_answer *answer, unsigned status)
 {
     answer->status = status;
     answer->content_type = "application/json";
 }
-
-/* One call's input. */
-struct call_input {
-    struct admin_span captured[ADMIN_CAPTURES];
-    struct admin_span query;
-};
 
 static void answer_healthz(struct admin_context *context, struct call_input *in, struct admin_answer *answer)
 {
@@ -82,7 +92,7 @@ static void answer_healthz(struct admin_context *context, struct call_input *in,
     jsonout_object_begin(&answer->body);
     jsonout_member_cstring(&answer->body, "status", "ok");
     jsonout_object_end(&answer->body);
-    json_answer(answer, 200);
+    admin_json_answer(answer, 200);
 }
 
 static void answer_readyz(struct admin_context *context, struct call_input *in, struct admin_answer *answer)
@@ -100,7 +110,7 @@ static void answer_readyz(struct admin_context *context, struct call_input *in, 
     jsonout_member_cstring(&answer->body, "status", reason == NULL ? "ready" : "not-ready");
     jsonout_member_cstring(&answer->body, "reason", reason);
     jsonout_object_end(&answer->body);
-    json_answer(answer, reason == NULL ? 200 : 503);
+    admin_json_answer(answer, reason == NULL ? 200 : 503);
 }
 
 static void answer_metrics(struct admin_context *context, struct call_input *in, struct admin_answer *answer)
@@ -116,7 +126,7 @@ static void answer_metrics(struct admin_context *context, struct call_input *in,
     answer->content_type = "text/plain; version=0.0.4; charset=utf-8";
 }
 
-static bool have_reader(struct admin_context *context, struct admin_answer *answer)
+bool admin_have_reader(struct admin_context *context, struct admin_answer *answer)
 {
     if (context->reader == NULL && store_reader_open(context->options.store, &context->reader) != STORE_OK) {
         context->reader = NULL;
@@ -126,8 +136,7 @@ static bool have_reader(struct admin_context *context, struct admin_answer *answ
     return true;
 }
 
-/* {namespace}/{key} of a path, decoded and checked. */
-static bool take_fence_path(struct call_input *in, struct slice *ns, struct slice *key, struct admin_answer *answer)
+bool admin_fence_path(struct call_input *in, struct slice *ns, struct slice *key, struct admin_answer *answer)
 {
     if (!admin_decode(&in->captured[0], false) || !admin_decode(&in->captured[1], false)) {
         admin_problem(answer, ADMIN_MALFORMED, "The path has a broken percent escape.");
@@ -148,17 +157,16 @@ static bool take_fence_path(struct call_input *in, struct slice *ns, struct slic
 
 static void answer_fence_get(struct admin_context *context, struct call_input *in, struct admin_answer *answer)
 {
-    struct slice ns, key;
-    struct fence fence;
+    struct fence_entry entry;
     char why[160];
     if (!admin_params_parse(in->query, NULL, 0, why, sizeof why)) {
         admin_problem(answer, ADMIN_MALFORMED, why);
         return;
     }
-    if (!take_fence_path(in, &ns, &key, answer) || !have_reader(context, answer)) {
+    if (!admin_fence_path(in, &entry.ns, &entry.key, answer) || !admin_have_reader(context, answer)) {
         return;
     }
-    enum store_error error = store_fence_get(context->reader, ns, key, &fence);
+    enum store_error error = store_fence_get(context->reader, entry.ns, entry.key, &entry.fence);
     if (error == STORE_NOT_FOUND) {
         admin_problem(answer, ADMIN_NOT_FOUND, "No token has been accepted for this key.");
         return;
@@ -168,16 +176,9 @@ static void answer_fence_get(struct admin_context *context, struct call_input *i
         return;
     }
     const struct admin_options *options = &context->options;
-    struct jsonout *out = &answer->body;
-    jsonout_object_begin(out);
-    jsonout_member_string(out, "namespace", ns.data, ns.len);
-    jsonout_member_string(out, "key", key.data, key.len);
-    jsonout_member_id(out, "highest", fence.token);
-    jsonout_name(out, "updated_at");
-    jsonout_time_ms(out, fence.updated_ms);
-    jsonout_member_number(out, "in_flight", options->in_flight(options->arg, ns.data, ns.len, key.data, key.len));
-    jsonout_object_end(out);
-    json_answer(answer, 200);
+    uint64_t in_flight = options->in_flight(options->arg, entry.ns, entry.key);
+    fence_write(&answer->body, &entry, &in_flight);
+    admin_json_answer(answer, 200);
 }
 
 struct audit_page {
@@ -206,7 +207,7 @@ static void answer_audit(struct admin_context *context, struct call_input *in, s
         admin_problem(answer, ADMIN_MALFORMED, why);
         return;
     }
-    if (!have_reader(context, answer)) {
+    if (!admin_have_reader(context, answer)) {
         return;
     }
     struct jsonout *out = &answer->body;
@@ -230,7 +231,7 @@ static void answer_audit(struct admin_context *context, struct call_input *in, s
         jsonout_null(out);
     }
     jsonout_object_end(out);
-    json_answer(answer, 200);
+    admin_json_answer(answer, 200);
 }
 
 /* HEAD is taken wherever GET is. */
@@ -239,8 +240,15 @@ static const struct call {
     bool open; /* answered without a token, under any name: probes and scrapers have neither */
     void (*answer)(struct admin_context *context, struct call_input *in, struct admin_answer *answer);
 } calls[] = {
-    {"GET", "/healthz", true, answer_healthz}, {"GET", "/readyz", true, answer_readyz},
-    {"GET", "/metrics", true, answer_metrics}, {"GET", "/v1/fences/{}/{}", false, answer_fence_get},
+    {"GET", "/healthz", true, answer_healthz},
+    {"GET", "/readyz", true, answer_readyz},
+    {"GET", "/metrics", true, answer_metrics},
+    {"GET", "/v1/fences", false, admin_answer_fence_list},
+    {"GET", "/v1/fences/{}/{}", false, answer_fence_get},
+    {"PUT", "/v1/fences/{}/{}", false, admin_answer_raise},
+    {"DELETE", "/v1/fences/{}/{}", false, admin_answer_reset},
+    {"GET", "/v1/effects", false, admin_answer_effects},
+    {"POST", "/v1/effects/{}/resolve", false, admin_answer_resolve},
     {"GET", "/v1/audit", false, answer_audit},
 };
 
@@ -296,21 +304,22 @@ static bool may_ask(const struct admin_context *context, const struct admin_requ
     return true;
 }
 
-void admin_call(struct admin_context *context, const struct admin_request *request, struct admin_answer *answer)
+struct admin_change *admin_call(struct admin_context *context, const struct admin_request *request,
+                                struct admin_answer *answer)
 {
     struct admin_span path;
-    struct call_input in;
+    struct call_input in = {.request = request};
     char allow[sizeof answer->allow] = "";
     if (!admin_target_split(request->target, &path, &in.query)) {
         admin_problem(answer, ADMIN_MALFORMED,
                       "The request target has no path, or bytes that must be percent-encoded.");
-        return;
+        return NULL;
     }
     struct found found = find_call(request->method, path, &in, allow);
     /* Under /v1/ a stranger doesn't even learn which calls there are. */
     bool open = found.any_call != NULL ? found.any_call->open : path.len < 4 || memcmp(path.data, "/v1/", 4) != 0;
     if (!open && !may_ask(context, request, answer)) {
-        return;
+        return NULL;
     }
     if (found.any_call == NULL) {
         admin_problem(answer, ADMIN_NOT_FOUND, "There is no such call. In a key, a slash is written %2F.");
@@ -320,4 +329,5 @@ void admin_call(struct admin_context *context, const struct admin_request *reque
     } else {
         found.call->answer(context, &in, answer);
     }
+    return in.change;
 }

@@ -10,20 +10,29 @@
 
 #include "gateway/admin.h"
 #include "gateway/admin_guard.h"
+#include "gateway/inbox.h"
 #include "gateway/jsonout.h"
+#include "store/store.h"
 
-struct store_reader;
+struct admin_change;
 
 struct admin_context {
     struct admin_options options; /* its callbacks and store; the strings are not used after the start */
     struct admin_token token;
     struct store_reader *reader; /* opened at the first need, by the thread that uses it */
+    /* admin_change.c's */
+    struct inbox inbox;
+    struct admin_change *changes; /* under way */
+    unsigned submitted, waits;    /* how many of them are at the store; how many wait for calls to end */
+    bool ending;
 };
 
 struct admin_request {
     const char *method;
-    char *target;                              /* raw; decoded in place */
-    const char *host, *origin, *authorization; /* NULL: absent */
+    char *target;                                             /* raw; decoded in place */
+    const char *host, *origin, *authorization, *content_type; /* NULL: absent */
+    const char *client;                                       /* address:port */
+    struct slice body;
 };
 
 struct admin_answer {
@@ -32,7 +41,7 @@ struct admin_answer {
     char allow[32];       /* Allow; "" for none */
     bool challenge;       /* WWW-Authenticate */
     unsigned retry_after; /* seconds; 0: none */
-    struct jsonout body;  /* never left empty; the caller's to free */
+    struct jsonout body;  /* empty only with status 204; the caller's to free */
 };
 
 enum admin_problem {
@@ -43,11 +52,21 @@ enum admin_problem {
     ADMIN_TOO_LARGE,
     ADMIN_EXPECTATION,
     ADMIN_STORE,
+    ADMIN_WOULD_LOWER,
+    ADMIN_RESOLVED,
 };
 /* Makes `answer` a problem in the shape that the proxy's own answers have (SPEC section 4), without an effect. */
 void admin_problem(struct admin_answer *answer, enum admin_problem kind, const char *detail);
+struct admin_subject {
+    struct slice ns, key;
+    uint64_t token, highest;
+};
+void admin_problem_about(struct admin_answer *answer, enum admin_problem kind, const char *detail,
+                         const struct admin_subject *subject);
 
-/* Finds the call, checks who asks, answers. `answer` starts zeroed. */
-void admin_call(struct admin_context *context, const struct admin_request *request, struct admin_answer *answer);
+/* Finds the call, checks who asks, answers. `answer` starts zeroed. What it returns, if not NULL, is a change that the
+ * caller owns and has to submit; it brings the answer. */
+struct admin_change *admin_call(struct admin_context *context, const struct admin_request *request,
+                                struct admin_answer *answer);
 
 #endif

@@ -251,3 +251,97 @@ bool admin_audit_filter(struct admin_span query, uint64_t now_ms, struct audit_f
     }
     return true;
 }
+
+void admin_cursor_format(struct slice ns, struct slice key, char out[ADMIN_CURSOR_CAP])
+{
+    static const char digits[] = "0123456789abcdef";
+    size_t len = ns.len + 1 + key.len;
+    out[0] = '\0';
+    for (size_t i = 0; len <= ADMIN_CURSOR_BYTES && i < len; i++) {
+        unsigned char byte = 0;
+        if (i != ns.len) {
+            byte = (unsigned char)(i < ns.len ? ns.data[i] : key.data[i - ns.len - 1]);
+        }
+        out[2 * i] = digits[byte >> 4];
+        out[2 * i + 1] = digits[byte & 15];
+        out[2 * i + 2] = '\0';
+    }
+}
+
+static bool read_cursor(struct slice value, struct admin_cursor *cursor, struct fence_filter *out)
+{
+    size_t len = value.len / 2;
+    if (value.data == NULL) {
+        return true;
+    }
+    if (value.len % 2 != 0 || len > ADMIN_CURSOR_BYTES) {
+        return false;
+    }
+    for (size_t i = 0; i < len; i++) {
+        int high = hex_value(value.data[2 * i]), low = hex_value(value.data[2 * i + 1]);
+        if (high < 0 || low < 0) {
+            return false;
+        }
+        cursor->bytes[i] = (char)(unsigned char)(high * 16 + low);
+    }
+    const char *end = memchr(cursor->bytes, '\0', len);
+    if (end == NULL) {
+        return false;
+    }
+    out->after_ns = (struct slice){cursor->bytes, (size_t)(end - cursor->bytes)};
+    out->after_key = (struct slice){end + 1, len - out->after_ns.len - 1};
+    return admin_namespace_valid(out->after_ns) && key_valid(out->after_key.data, out->after_key.len);
+}
+
+bool admin_fence_filter(struct admin_span query, struct fence_filter *out, struct admin_cursor *cursor, char *why,
+                        size_t why_cap)
+{
+    enum { NS, PREFIX, CURSOR, LIMIT, COUNT };
+    struct admin_param params[COUNT] = {
+        [NS] = {.name = "namespace"},
+        [PREFIX] = {.name = "prefix"},
+        [CURSOR] = {.name = "cursor"},
+        [LIMIT] = {.name = "limit"},
+    };
+    if (!admin_params_parse(query, params, COUNT, why, why_cap)) {
+        return false;
+    }
+    const char *wrong = NULL;
+    memset(out, 0, sizeof *out);
+    out->ns = params[NS].value;
+    if (out->ns.data != NULL && !admin_namespace_valid(out->ns)) {
+        wrong = "namespace must be 1 to 64 of A-Z a-z 0-9 . _ -";
+    } else if (!read_text(params[PREFIX].value, &out->prefix)) {
+        wrong = "prefix must be 1 to 255 bytes of UTF-8 without control characters";
+    } else if (!read_cursor(params[CURSOR].value, cursor, out)) {
+        wrong = "cursor must be the next_cursor of the page before";
+    } else if (!read_limit(params[LIMIT].value, &out->limit)) {
+        wrong = "limit must be 1 to 1000";
+    }
+    if (wrong != NULL) {
+        snprintf(why, why_cap, "The parameter %s.", wrong);
+    }
+    return wrong == NULL;
+}
+
+bool admin_effects_filter(struct admin_span query, uint64_t *after, size_t *limit, char *why, size_t why_cap)
+{
+    enum { STATE, AFTER, LIMIT, COUNT };
+    struct admin_param params[COUNT] = {
+        [STATE] = {.name = "state"}, [AFTER] = {.name = "after"}, [LIMIT] = {.name = "limit"}};
+    if (!admin_params_parse(query, params, COUNT, why, why_cap)) {
+        return false;
+    }
+    const char *wrong = NULL;
+    if (params[STATE].value.data != NULL && !slice_is(params[STATE].value, "in-doubt")) {
+        wrong = "state must be in-doubt";
+    } else if (!read_after(params[AFTER].value, after)) {
+        wrong = "after must be the decimal id of an effect";
+    } else if (!read_limit(params[LIMIT].value, limit)) {
+        wrong = "limit must be 1 to 1000";
+    }
+    if (wrong != NULL) {
+        snprintf(why, why_cap, "The parameter %s.", wrong);
+    }
+    return wrong == NULL;
+}

@@ -48,6 +48,21 @@ bool admin_params_parse(struct admin_span query, struct admin_param *params, siz
 bool admin_audit_filter(struct admin_span query, uint64_t now_ms, struct audit_filter *out, char *why, size_t why_cap)
     __attribute__((warn_unused_result));
 
+/* Where a page of fences ended, as text that names no part of it: hexadecimal digits. */
+#define ADMIN_CURSOR_BYTES 320 /* namespace, NUL, key */
+#define ADMIN_CURSOR_CAP (2 * ADMIN_CURSOR_BYTES + 1)
+struct admin_cursor {
+    char bytes[ADMIN_CURSOR_BYTES];
+};
+void admin_cursor_format(struct slice ns, struct slice key, char out[ADMIN_CURSOR_CAP]);
+
+/* The queries of GET /v1/fences and GET /v1/effects. Slices of *out point into the query and into *cursor. False with
+ * one line in `why`. */
+bool admin_fence_filter(struct admin_span query, struct fence_filter *out, struct admin_cursor *cursor, char *why,
+                        size_t why_cap) __attribute__((warn_unused_result));
+bool admin_effects_filter(struct admin_span query, uint64_t *after, size_t *limit, char *why, size_t why_cap)
+    __attribute__((warn_unused_result));
+
 bool admin_namespace_valid(struct slice text); /* 1 to 64 of A-Z a-z 0-9 . _ - */
 
 #endif

@@ -60,15 +60,22 @@ static bool unfenced_method(const struct config_route *route, const char *method
     return false;
 }
 
-static enum reason judge_load(const struct request *request)
+static enum reason overloaded(struct request *request, const char *limit)
+{
+    request_tell_limit(request, limit);
+    return REASON_OVERLOADED;
+}
+
+static enum reason judge_load(struct request *request)
 {
     struct gateway *gateway = request->worker->gateway;
     unsigned limit = request->route->config->in_flight;
     if (atomic_load_explicit(&gateway->shutting_down, memory_order_relaxed))
         return REASON_SHUTTING_DOWN;
-    if (atomic_load_explicit(&gateway->in_flight, memory_order_relaxed) >= request->settings->config->in_flight ||
-        (limit != 0 && atomic_load_explicit(&request->route->in_flight, memory_order_relaxed) >= limit))
-        return REASON_OVERLOADED;
+    if (atomic_load_explicit(&gateway->in_flight, memory_order_relaxed) >= request->settings->config->in_flight)
+        return overloaded(request, "limits.in_flight");
+    if (limit != 0 && atomic_load_explicit(&request->route->in_flight, memory_order_relaxed) >= limit)
+        return overloaded(request, "the route's in_flight");
     return REASON_NONE;
 }
 
@@ -132,7 +139,7 @@ enum reason request_judge_head(struct request *request, struct screened *screene
     if (screened->has_length && screened->length > request->settings->config->body_max)
         return REASON_BODY_TOO_LARGE;
     if (screened->has_length && !fits(request, screened->length))
-        return REASON_OVERLOADED;
+        return overloaded(request, "limits.buffered");
     reason = judge_load(request);
     return reason == REASON_NONE ? judge_fence(request, screened) : reason;
 }

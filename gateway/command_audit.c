@@ -2,7 +2,7 @@
  * gateway/command_audit.c - `fencegate audit`: shows the audit of a store, and how a record looks as JSON.
  *
  * Reads only, beside a running gateway or without one. Which records match is the store's work; the order (newest N,
- * oldest of them first) and the two forms, a table for people and JSON lines for programs, are made here.
+ * oldest of them first) is made here. Opening the store is command_store.c's, the table command_table.c's.
  */
 #include "gateway/command.h"
 
@@ -14,23 +14,18 @@
 #include <string.h>
 #include <time.h>
 
-#include "config/config.h"
+#include "gateway/command_store.h"
+#include "gateway/command_table.h"
 #include "gateway/jsonout.h"
 #include "gateway/timeparse.h"
 #include "gateway/token.h"
 #include "store/store.h"
 
-#define EXIT_DONE 0
-#define EXIT_USAGE 2
-#define EXIT_STORE 3
-
 #define LIMIT_DEFAULT 100
 #define LIMIT_MAX 1000000
-#define PAD_MAX 40 /* one long path must not push every row's next column off the screen */
-#define WHY_CAP 1024
 
 struct arguments {
-    const char *config_file, *store_path;
+    struct store_place place;
     bool json, help;
     struct audit_filter filter; /* slices point into argv */
 };
@@ -94,12 +89,10 @@ void audit_record_write(struct jsonout *out, const struct audit_record *record)
     jsonout_object_end(out);
 }
 
-/* Records come newest first and are only valid within the call: each becomes a row here, shown in reverse after. */
+/* Records come newest first and are shown in reverse. */
 struct listing {
-    struct jsonout text; /* the rows: a JSON line each, or a cell after the other, each with a NUL behind it */
-    size_t *rows;        /* where each begins */
-    size_t count, cap, limit;
-    bool json, failed;
+    struct table table;
+    const struct audit_filter *filter;
 };
 
 enum column {
@@ -126,43 +119,6 @@ static const char *const column_title[COLUMN_COUNT] = {"TIME",   "ID",     "KIND
                                                        "KEY",    "TOKEN",  "HIGHEST", "STATUS", "UPSTREAM", "REQUEST",
                                                        "TARGET", "CLIENT", "EFFECT",  "NOTE"};
 
-static void cell_end(struct jsonout *out)
-{
-    jsonout_raw(out, "", 1);
-}
-
-/* Bytes from outside, made safe: a key with an escape sequence must not write on the operator's terminal. */
-static void cell_slice(struct jsonout *out, struct slice text)
-{
-    jsonout_escaped(out, text.data, text.len);
-    cell_end(out);
-}
-
-static void cell_number(struct jsonout *out, uint64_t value)
-{
-    if (value != 0) {
-        char digits[TOKEN_DIGITS_MAX + 1];
-        jsonout_raw(out, digits, token_format(value, digits));
-    }
-    cell_end(out);
-}
-
-/* Local time with its offset, since people compare it with their own logs and clocks change twice a year. */
-static void cell_time(struct jsonout *out, uint64_t unix_ms)
-{
-    time_t seconds = (time_t)(unix_ms / 1000);
-    struct tm local;
-    char date[32], offset[8], text[64];
-    if (localtime_r(&seconds, &local) == NULL || strftime(date, sizeof date, "%Y-%m-%d %H:%M:%S", &local) == 0 ||
-        strftime(offset, sizeof offset, "%z", &local) == 0) {
-        format_time_ms(unix_ms, text);
-    } else {
-        snprintf(text, sizeof text, "%s.%03u %s", date, (unsigned)(unix_ms % 1000), offset);
-    }
-    jsonout_raw(out, text, strlen(text));
-    cell_end(out);
-}
-
 static void cell_kind(struct jsonout *out, const struct audit_record *record)
 {
     static const char would_drop[] = " (would drop)";
@@ -171,14 +127,6 @@ static void cell_kind(struct jsonout *out, const struct audit_record *record)
     if (record->would_drop)
         jsonout_raw(out, would_drop, sizeof would_drop - 1);
     cell_end(out);
-}
-
-static void cell_request(struct jsonout *out, const struct audit_record *record)
-{
-    jsonout_escaped(out, record->method.data, record->method.len);
-    if (record->method.len > 0 && record->path.len > 0)
-        jsonout_raw(out, " ", 1);
-    cell_slice(out, record->path);
 }
 
 /* In the order of enum column. */
@@ -195,179 +143,55 @@ static void write_cells(struct jsonout *out, const struct audit_record *record)
     cell_number(out, record->highest);
     cell_number(out, record->status);
     cell_number(out, record->upstream_status);
-    cell_request(out, record);
+    cell_request(out, record->method, record->path);
     cell_slice(out, record->target);
     cell_slice(out, record->client);
     cell_number(out, record->effect_id);
     cell_slice(out, record->note);
 }
 
-static bool row_begin(struct listing *listing)
-{
-    if (listing->count == listing->cap) {
-        size_t cap = listing->cap == 0 ? 128 : listing->cap * 2;
-        size_t *rows = realloc(listing->rows, cap * sizeof *rows);
-        if (rows == NULL)
-            return false;
-        listing->rows = rows;
-        listing->cap = cap;
-    }
-    listing->rows[listing->count++] = listing->text.len;
-    return true;
-}
-
 static bool add_record(void *arg, const struct audit_record *record)
 {
     struct listing *listing = arg;
-    if (!row_begin(listing)) {
-        listing->failed = true;
+    struct table *table = &listing->table;
+    if (!table_row_begin(table))
         return false;
-    }
-    if (listing->json) {
-        audit_record_write(&listing->text, record);
-        jsonout_raw(&listing->text, "\n", 1);
-    } else {
-        write_cells(&listing->text, record);
-    }
-    listing->failed = listing->text.failed;
-    return !listing->failed && listing->count < listing->limit;
-}
-
-/* Places that UTF-8 text takes on a terminal, near enough: code points. */
-static size_t width_of(const char *text)
-{
-    size_t width = 0;
-    for (; *text != '\0'; text++)
-        width += (*text & 0xC0) != 0x80;
-    return width;
-}
-
-static void measure(const struct listing *listing, size_t width[COLUMN_COUNT])
-{
-    memset(width, 0, COLUMN_COUNT * sizeof *width);
-    for (size_t row = 0; row < listing->count; row++) {
-        const char *cell = listing->text.text + listing->rows[row];
-        for (int column = 0; column < COLUMN_COUNT; column++, cell += strlen(cell) + 1) {
-            size_t cell_width = width_of(cell);
-            if (cell_width > width[column])
-                width[column] = cell_width;
-        }
-    }
-    for (int column = 0; column < COLUMN_COUNT; column++) {
-        size_t title_width = strlen(column_title[column]);
-        if (width[column] > 0 && width[column] < title_width)
-            width[column] = title_width;
-        if (width[column] > PAD_MAX)
-            width[column] = PAD_MAX;
-    }
-}
-
-/* Blanks are written only before a further cell, so that no row ends in them. */
-static void print_cell(const char *cell, size_t width, size_t *owed)
-{
-    if (width == 0) /* empty in every row: the column is left out */
-        return;
-    if (*cell == '\0')
-        cell = "-";
-    size_t used = width_of(cell);
-    printf("%*s%s", (int)*owed, "", cell);
-    *owed = (used < width ? width - used : 0) + 2;
-}
-
-static void print_table(const struct listing *listing)
-{
-    size_t width[COLUMN_COUNT], owed = 0;
-    measure(listing, width);
-    for (int column = 0; column < COLUMN_COUNT; column++)
-        print_cell(column_title[column], width[column], &owed);
-    putchar('\n');
-    for (size_t row = listing->count; row > 0; row--) {
-        const char *cell = listing->text.text + listing->rows[row - 1];
-        owed = 0;
-        for (int column = 0; column < COLUMN_COUNT; column++, cell += strlen(cell) + 1)
-            print_cell(cell, width[column], &owed);
-        putchar('\n');
-    }
-}
-
-static void print_lines(const struct listing *listing)
-{
-    size_t end = listing->text.len;
-    for (size_t row = listing->count; row > 0; row--) {
-        size_t begin = listing->rows[row - 1];
-        fwrite(listing->text.text + begin, 1, end - begin, stdout);
-        end = begin;
-    }
-}
-
-static int print_listing(const struct listing *listing)
-{
-    if (listing->json)
-        print_lines(listing);
-    else if (listing->count > 0)
-        print_table(listing);
+    if (table->json)
+        audit_record_write(&table->text, record);
     else
-        fprintf(stderr, "fencegate audit: no record matches\n");
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        perror("fencegate audit: standard output");
-        return EXIT_STORE;
-    }
-    return EXIT_DONE;
+        write_cells(&table->text, record);
+    return table_row_end(table) && table->count < listing->filter->limit;
 }
 
-static enum store_error collect(struct store_reader *reader, struct audit_filter filter, struct listing *listing)
+static enum store_error collect(struct store_reader *reader, void *arg)
 {
+    struct listing *listing = arg;
+    struct audit_filter filter = *listing->filter;
     do { /* a page may end early: one look at a large store is bounded */
         uint64_t next = 0;
-        filter.limit = listing->limit - listing->count;
+        filter.limit = listing->filter->limit - listing->table.count;
         enum store_error error = store_audit_query(reader, &filter, add_record, listing, &next);
         if (error != STORE_OK)
             return error;
         filter.after = next;
-    } while (filter.after != 0 && listing->count < listing->limit && !listing->failed);
+    } while (filter.after != 0 && listing->table.count < listing->filter->limit && !listing->table.failed);
     return STORE_OK;
 }
 
-static int show(const char *path, const struct arguments *arguments)
+static int show(struct store_place *place, const struct arguments *arguments)
 {
-    struct listing listing = {.json = arguments->json, .limit = arguments->filter.limit};
-    struct store *store = NULL;
-    struct store_reader *reader = NULL;
-    char why[WHY_CAP] = "";
-    int status = EXIT_STORE;
-    if (store_open_readonly(path, &store, why, sizeof why) != STORE_OK) {
-        fprintf(stderr, "fencegate audit: %s\n", why);
-        return EXIT_STORE;
-    }
-    enum store_error error = store_reader_open(store, &reader);
-    if (error == STORE_OK)
-        error = collect(reader, arguments->filter, &listing);
-    if (error == STORE_FORMAT)
-        fprintf(stderr, "fencegate audit: %s: a record does not decode\n", path);
-    else if (error != STORE_OK)
-        fprintf(stderr, "fencegate audit: %s: the store can't be read\n", path);
-    else if (listing.failed)
+    struct listing listing = {.table = {column_title, COLUMN_COUNT, .json = arguments->json},
+                              .filter = &arguments->filter};
+    int status = place_read(place, collect, &listing);
+    if (status == COMMAND_DONE && listing.table.failed) {
         fprintf(stderr, "fencegate audit: out of memory, try a smaller --limit\n");
-    else
-        status = print_listing(&listing);
-    if (reader != NULL)
-        store_reader_close(&reader);
-    store_close(&store);
-    free(listing.rows);
-    jsonout_free(&listing.text);
-    return status;
-}
-
-static int show_from_config(const struct arguments *arguments)
-{
-    char error[WHY_CAP] = "";
-    const struct config *config = config_load(arguments->config_file, error, sizeof error);
-    if (config == NULL) {
-        fprintf(stderr, "fencegate audit: %s\n", error);
-        return EXIT_USAGE;
+        status = COMMAND_STORE;
     }
-    int status = show(config->store_path, arguments);
-    config_unref(&config);
+    if (status == COMMAND_DONE && listing.table.count == 0 && !arguments->json)
+        fprintf(stderr, "fencegate audit: no record matches\n");
+    if (status == COMMAND_DONE && !table_print(&listing.table, "audit", true))
+        status = COMMAND_STORE;
+    table_free(&listing.table);
     return status;
 }
 
@@ -424,8 +248,8 @@ static bool take_value(struct arguments *out, int code, const char *value)
     if (text.len == 0)
         return complain("an option has an empty value", "");
     switch (code) {
-    case 'c': out->config_file = value; return true;
-    case OPTION_STORE: out->store_path = value; return true;
+    case 'c': out->place.config_file = value; return true;
+    case OPTION_STORE: out->place.store_path = value; return true;
     case OPTION_KEY: filter->key = text; return true;
     case OPTION_REASON: filter->reason = text; return true;
     case OPTION_ROUTE: filter->route = text; return true;
@@ -454,7 +278,7 @@ static bool complain_option(int code, int argc, char **argv)
 static bool parse_arguments(int argc, char **argv, struct arguments *out)
 {
     int code;
-    *out = (struct arguments){.filter = {.descending = true, .limit = LIMIT_DEFAULT}};
+    *out = (struct arguments){.place.command = "audit", .filter = {.descending = true, .limit = LIMIT_DEFAULT}};
     opterr = 0;
     optind = 0; /* glibc: start over */
     while ((code = getopt_long(argc, argv, "+:c:", options, NULL)) != -1) {
@@ -469,7 +293,7 @@ static bool parse_arguments(int argc, char **argv, struct arguments *out)
     }
     if (optind < argc)
         return complain("unexpected argument: ", argv[optind]);
-    if (!out->help && (out->config_file == NULL) == (out->store_path == NULL))
+    if (!out->help && (out->place.config_file == NULL) == (out->place.store_path == NULL))
         return complain("give either -c FILE or --store DIR", "");
     return true;
 }
@@ -478,12 +302,14 @@ int command_audit(int argc, char **argv)
 {
     struct arguments arguments;
     if (!parse_arguments(argc, argv, &arguments))
-        return EXIT_USAGE;
+        return COMMAND_USAGE;
     if (arguments.help) {
         fputs(usage, stdout);
-        return EXIT_DONE;
+        return COMMAND_DONE;
     }
-    if (arguments.store_path != NULL)
-        return show(arguments.store_path, &arguments);
-    return show_from_config(&arguments);
+    int status = place_find(&arguments.place);
+    if (status == COMMAND_DONE)
+        status = show(&arguments.place, &arguments);
+    place_free(&arguments.place);
+    return status;
 }

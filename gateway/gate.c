@@ -3,7 +3,8 @@
  *
  * A hash table of entries, one per key with a live request, in shards with a mutex each. An entry knows the highest
  * token it was told of, the tickets in flight (STARTING, SENDING) and those that wait, first come first. It keeps the
- * lowest token in flight with a count, so that a leave is cheap however many calls of one key run.
+ * lowest order (the token, but 0 for what a reset found in flight) in flight with a count, so that a leave is cheap
+ * however many calls of one key run.
  *
  * Leaves to others: the durable fence (store), what a refused call is answered (request.c).
  */
@@ -24,10 +25,11 @@ struct gate_entry {
     struct shard *shard;
     uint64_t hash;
     uint64_t tickets; /* members, whatever their state; 0: freed */
-    uint64_t highest; /* highest token the gate was told of while the entry lived; 0: none */
+    uint64_t highest; /* highest token the gate was told of while the entry lived, since the last reset; 0: none */
+    uint64_t epoch;   /* how many resets */
     struct ticket_list flying, waiting;
     uint64_t flying_count;
-    uint64_t low_token, low_count; /* lowest token in flight and how many carry it; count 0: nothing flies */
+    uint64_t low_order, low_count; /* lowest order in flight and how many have it; count 0: nothing flies */
     size_t ns_len, key_len;
     char name[]; /* namespace, then key */
 };
@@ -109,38 +111,50 @@ static void notify(struct gate_ticket *ticket, enum gate_notice notice)
     inbox_post(ticket->inbox, &ticket->item);
 }
 
+static void count_low(struct gate_entry *entry, const struct gate_ticket *ticket)
+{
+    if (entry->low_count == 0 || ticket->order < entry->low_order) {
+        entry->low_order = ticket->order;
+        entry->low_count = 1;
+    } else if (ticket->order == entry->low_order) {
+        entry->low_count++;
+    }
+}
+
 static void take_off(struct gate_entry *entry, struct gate_ticket *ticket)
 {
     ticket->state = GATE_STARTING;
+    ticket->order = ticket->token;
     list_add(&entry->flying, ticket);
     entry->flying_count++;
-    if (entry->low_count == 0 || ticket->token < entry->low_token) {
-        entry->low_token = ticket->token;
-        entry->low_count = 1;
-    } else if (ticket->token == entry->low_token) {
-        entry->low_count++;
-    }
+    count_low(entry, ticket);
 }
 
 static void land(struct gate_entry *entry, struct gate_ticket *ticket)
 {
     list_remove(&entry->flying, ticket);
     entry->flying_count--;
-    if (ticket->token != entry->low_token || --entry->low_count > 0)
+    if (ticket->order != entry->low_order || --entry->low_count > 0)
         return;
-    for (struct gate_ticket *other = entry->flying.head; other != NULL; other = other->next) {
-        if (entry->low_count == 0 || other->token < entry->low_token) {
-            entry->low_token = other->token;
-            entry->low_count = 1;
-        } else if (other->token == entry->low_token) {
-            entry->low_count++;
-        }
-    }
+    for (const struct gate_ticket *other = entry->flying.head; other != NULL; other = other->next)
+        count_low(entry, other);
 }
 
 static bool older_in_flight(const struct gate_entry *entry, uint64_t token)
 {
-    return entry->low_count > 0 && entry->low_token < token;
+    return entry->low_count > 0 && entry->low_order < token;
+}
+
+/* Was a higher token accepted, or the fence reset, since this ticket joined? */
+static bool too_late(const struct gate_entry *entry, const struct gate_ticket *ticket)
+{
+    return ticket->epoch != entry->epoch || ticket->token < entry->highest;
+}
+
+/* What may be told to somebody who is too late: never a token that is not above his own. */
+static uint64_t highest_for(const struct gate_entry *entry, const struct gate_ticket *ticket)
+{
+    return ticket->epoch == entry->epoch || entry->highest > ticket->token ? entry->highest : 0;
 }
 
 static void wake_waiting(struct gate_entry *entry)
@@ -148,7 +162,7 @@ static void wake_waiting(struct gate_entry *entry)
     struct gate_ticket *next;
     for (struct gate_ticket *ticket = entry->waiting.head; ticket != NULL; ticket = next) {
         next = ticket->next;
-        if (ticket->token < entry->highest || older_in_flight(entry, ticket->token))
+        if (too_late(entry, ticket) || older_in_flight(entry, ticket->token))
             continue;
         list_remove(&entry->waiting, ticket);
         take_off(entry, ticket);
@@ -216,16 +230,18 @@ bool gate_join(struct gate *gate, struct gate_ticket *ticket, struct slice ns, s
         entry->tickets++;
         ticket->entry = entry;
         ticket->state = GATE_JOINED;
+        ticket->epoch = entry->epoch;
         ticket->notices = 0;
     }
     pthread_mutex_unlock(&shard->mutex);
     return entry != NULL;
 }
 
-static void supersede(struct ticket_list *list, uint64_t token)
+/* Those below `token` that have not begun to send; with `all` whatever their token. */
+static void supersede(struct ticket_list *list, uint64_t token, bool all)
 {
     for (struct gate_ticket *ticket = list->head; ticket != NULL; ticket = ticket->next)
-        if (ticket->token < token && ticket->state != GATE_SENDING)
+        if ((all || ticket->token < token) && ticket->state != GATE_SENDING)
             notify(ticket, GATE_SUPERSEDED);
 }
 
@@ -234,15 +250,15 @@ static void hear_of(struct gate_entry *entry, uint64_t token)
     if (token <= entry->highest)
         return;
     entry->highest = token;
-    supersede(&entry->waiting, token);
-    supersede(&entry->flying, token);
+    supersede(&entry->waiting, token, false);
+    supersede(&entry->flying, token, false);
 }
 
 /* A newer call that must wait, under rule abort: those that send are told to stop. */
 static void cut_older(struct gate_entry *entry, uint64_t token)
 {
     for (struct gate_ticket *other = entry->flying.head; other != NULL; other = other->next)
-        if (other->token < token && other->state == GATE_SENDING)
+        if (other->order < token && other->state == GATE_SENDING)
             notify(other, GATE_CUT);
 }
 
@@ -251,9 +267,10 @@ enum gate_answer gate_enter(struct gate_ticket *ticket, uint64_t *highest)
     struct gate_entry *entry = ticket->entry;
     enum gate_answer answer = GATE_ENTERED;
     pthread_mutex_lock(&entry->shard->mutex);
-    hear_of(entry, ticket->token); /* read on disk, perhaps, between its commit and the writer's word of it */
-    if (entry->highest > ticket->token) {
-        *highest = entry->highest;
+    if (ticket->epoch == entry->epoch) /* read on disk, perhaps, between its commit and the writer's word of it */
+        hear_of(entry, ticket->token);
+    if (too_late(entry, ticket)) {
+        *highest = highest_for(entry, ticket);
         answer = GATE_TOO_LATE;
     } else if (ticket->rule != GATE_OVERLAP && older_in_flight(entry, ticket->token)) {
         ticket->state = GATE_WAITING;
@@ -272,11 +289,11 @@ bool gate_begin_send(struct gate_ticket *ticket, uint64_t *highest)
 {
     struct gate_entry *entry = ticket->entry;
     pthread_mutex_lock(&entry->shard->mutex);
-    bool current = entry->highest <= ticket->token;
+    bool current = !too_late(entry, ticket);
     if (current)
         ticket->state = GATE_SENDING;
     else
-        *highest = entry->highest;
+        *highest = highest_for(entry, ticket);
     pthread_mutex_unlock(&entry->shard->mutex);
     return current;
 }
@@ -320,7 +337,7 @@ unsigned gate_notices(struct gate_ticket *ticket)
 uint64_t gate_highest(struct gate_ticket *ticket)
 {
     pthread_mutex_lock(&ticket->entry->shard->mutex);
-    uint64_t highest = ticket->entry->highest;
+    uint64_t highest = highest_for(ticket->entry, ticket);
     pthread_mutex_unlock(&ticket->entry->shard->mutex);
     return highest;
 }
@@ -336,6 +353,29 @@ void gate_raised(struct gate *gate, struct slice ns, struct slice key, uint64_t 
     pthread_mutex_unlock(&shard->mutex);
 }
 
+static void forget_order(struct gate_entry *entry)
+{
+    supersede(&entry->waiting, 0, true);
+    supersede(&entry->flying, 0, true);
+    for (struct gate_ticket *ticket = entry->flying.head; ticket != NULL; ticket = ticket->next)
+        ticket->order = 0;
+    entry->low_order = 0;
+    entry->low_count = entry->flying_count;
+    entry->highest = 0;
+    entry->epoch++;
+}
+
+void gate_reset(struct gate *gate, struct slice ns, struct slice key)
+{
+    uint64_t hash = hash_key(gate, ns, key);
+    struct shard *shard = shard_of(gate, hash);
+    pthread_mutex_lock(&shard->mutex);
+    struct gate_entry *entry = find(shard, hash, ns, key);
+    if (entry != NULL)
+        forget_order(entry);
+    pthread_mutex_unlock(&shard->mutex);
+}
+
 uint64_t gate_in_flight(struct gate *gate, struct slice ns, struct slice key)
 {
     uint64_t hash = hash_key(gate, ns, key);
@@ -343,6 +383,20 @@ uint64_t gate_in_flight(struct gate *gate, struct slice ns, struct slice key)
     pthread_mutex_lock(&shard->mutex);
     const struct gate_entry *entry = find(shard, hash, ns, key);
     uint64_t count = entry == NULL ? 0 : entry->flying_count;
+    pthread_mutex_unlock(&shard->mutex);
+    return count;
+}
+
+uint64_t gate_in_flight_below(struct gate *gate, struct slice ns, struct slice key, uint64_t token)
+{
+    uint64_t hash = hash_key(gate, ns, key);
+    struct shard *shard = shard_of(gate, hash);
+    uint64_t count = 0;
+    pthread_mutex_lock(&shard->mutex);
+    const struct gate_entry *entry = find(shard, hash, ns, key);
+    if (entry != NULL && older_in_flight(entry, token))
+        for (const struct gate_ticket *ticket = entry->flying.head; ticket != NULL; ticket = ticket->next)
+            count += ticket->order < token ? 1 : 0;
     pthread_mutex_unlock(&shard->mutex);
     return count;
 }

@@ -111,6 +111,10 @@ const char *head_problem(const char *bytes, size_t len)
     const char *blank = memchr(line, ' ', line_len);
     if (blank != NULL && !token_chars(line, (size_t)(blank - line)))
         return "the method is not a token";
+    const char *second = blank == NULL ? NULL : memchr(blank + 1, ' ', line_len - (size_t)(blank + 1 - line));
+    if (second == NULL || second == blank + 1 ||
+        memchr(second + 1, ' ', line_len - (size_t)(second + 1 - line)) != NULL)
+        return "the request line is not method, target and version";
     struct header_field fields[HEAD_FIELDS_MAX];
     const char *problem = split_fields(at, end, fields, &count);
     if (problem != NULL)

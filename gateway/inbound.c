@@ -26,11 +26,12 @@
 #include "gateway/headers.h"
 #include "gateway/inbound_int.h"
 #include "gateway/log.h"
-#include "gateway/metrics.h"
+#include "gateway/report.h"
 #include "gateway/request.h"
 #include "gateway/settings.h"
 
 enum {
+    FIRST_LOOK_MS = 1000,   /* after an answer, at whether a request line has begun */
     EARLY_BODY = 64 * 1024, /* an announced body above this is not read when the head settles a refusal */
     HEAD_SPARE = 4 * 1024,  /* of a connection's memory above limits.headers; all of it is cleared for each request */
 };
@@ -53,25 +54,23 @@ static uint64_t bytes_received(int fd)
 
 static void watch_idle(struct connection *conn)
 {
-    const struct config *config = conn->inbound->worker->settings->config;
-    uint64_t wait =
-        config->request_timeout_ms < config->idle_timeout_ms ? config->request_timeout_ms : config->idle_timeout_ms;
     conn->looked = conn->partial = false;
-    timer_set(&conn->inbound->worker->timers, &conn->timer, conn->inbound->worker->now_ms + wait);
+    timer_set(&conn->inbound->worker->timers, &conn->timer, conn->inbound->worker->now_ms + FIRST_LOOK_MS);
 }
 
 /* libmicrohttpd notices and closes. What was begun was never accepted. */
 static void close_for_time(struct connection *conn)
 {
     inbound_raw_answer(conn->fd, REASON_REQUEST_TIMEOUT, NULL);
-    metrics_request(conn->inbound->worker->no_route, EFFECT_NOT_SENT, REASON_REQUEST_TIMEOUT);
+    report_turned_away(conn->inbound->worker, NULL, conn->client, REASON_REQUEST_TIMEOUT);
     shutdown(conn->fd, SHUT_RD);
     conn->inbound->due = true;
 }
 
 /* Due: a request took too long to arrive, or nothing has begun for a while. Whether bytes of a request line came in
- * between only the kernel's count tells; it is read here, not for every request. A line that has begun gets one more
- * request_timeout. An idle connection is closed by libmicrohttpd's own inactivity timeout. */
+ * between only the kernel's count tells; it is read here, not for every request: a connection in use never gets here. A
+ * line that has begun must be whole within request_timeout, give or take half of it. An idle connection is closed by
+ * libmicrohttpd's own inactivity timeout. */
 static void on_connection_timer(struct timer *timer)
 {
     struct connection *conn = (struct connection *)((char *)timer - offsetof(struct connection, timer));
@@ -84,20 +83,21 @@ static void on_connection_timer(struct timer *timer)
     conn->partial = conn->looked && bytes > conn->bytes_seen;
     conn->looked = true;
     conn->bytes_seen = bytes;
-    timer_set(&worker->timers, timer, worker->now_ms + worker->settings->config->request_timeout_ms);
+    timer_set(&worker->timers, timer, worker->now_ms + worker->settings->config->request_timeout_ms / 2 + 1);
 }
 
-static void name_client(struct connection *conn, const struct sockaddr *address)
+void inbound_name_client(char out[CLIENT_NAME_MAX], const struct sockaddr *address)
 {
     char text[INET6_ADDRSTRLEN] = "?";
+    out[0] = '\0';
     if (address != NULL && address->sa_family == AF_INET) {
         const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)address;
         inet_ntop(AF_INET, &in->sin_addr, text, sizeof text);
-        snprintf(conn->client, sizeof conn->client, "%s:%u", text, ntohs(in->sin_port));
+        snprintf(out, CLIENT_NAME_MAX, "%s:%u", text, ntohs(in->sin_port));
     } else if (address != NULL && address->sa_family == AF_INET6) {
-        const struct sockaddr_in6 *in = (const struct sockaddr_in6 *)(const void *)address;
-        inet_ntop(AF_INET6, &in->sin6_addr, text, sizeof text);
-        snprintf(conn->client, sizeof conn->client, "[%s]:%u", text, ntohs(in->sin6_port));
+        const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)(const void *)address;
+        inet_ntop(AF_INET6, &in6->sin6_addr, text, sizeof text);
+        snprintf(out, CLIENT_NAME_MAX, "[%s]:%u", text, ntohs(in6->sin6_port));
     }
 }
 
@@ -113,7 +113,7 @@ static struct connection *connection_new(struct inbound *inbound, struct MHD_Con
     conn->mhd = mhd;
     conn->timer.fire = on_connection_timer;
     conn->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-    name_client(conn, MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr);
+    inbound_name_client(conn->client, MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr);
     const struct config *config = inbound->worker->settings->config; /* may have changed since the daemon's start */
     MHD_set_connection_option(mhd, MHD_CONNECTION_OPTION_TIMEOUT, (unsigned)((config->idle_timeout_ms + 999) / 1000));
     watch_idle(conn);
@@ -202,7 +202,8 @@ static void refuse_after_body(struct request *request, enum reason reason)
 static enum MHD_Result close_in_body(struct request *request, enum reason reason)
 {
     inbound_raw_answer(request->conn->fd, reason, NULL);
-    metrics_request(request->route->metrics, EFFECT_NOT_SENT, reason);
+    report_turned_away(request->worker, request->route == NULL ? NULL : request->route->config->name,
+                       request->conn->client, reason);
     request->conn->linger = true;
     return MHD_NO;
 }
@@ -214,11 +215,13 @@ static enum MHD_Result take_body(struct request *request, const char *data, size
     uint64_t limit = request->settings->config->body_max;
     if (request->discard) { /* a refused body is read to its end, but not for ever */
         request->discarded += size;
-        return request->discarded > limit + EARLY_BODY ? close_in_body(request, REASON_BODY_TOO_LARGE) : MHD_YES;
+        uint64_t most = request->body_announced > limit ? EARLY_BODY : limit; /* a length is known to be small */
+        return request->discarded > most ? close_in_body(request, REASON_BODY_TOO_LARGE) : MHD_YES;
     }
     if (size > limit - request->body_len)
         return close_in_body(request, REASON_BODY_TOO_LARGE);
     if (!body_room(request, request->body_len + size)) {
+        request_tell_limit(request, "limits.buffered");
         refuse_after_body(request, REASON_OVERLOADED);
         return MHD_YES;
     }
@@ -250,13 +253,15 @@ static enum MHD_Result on_field(void *arg, enum MHD_ValueKind kind, const char *
     return MHD_YES;
 }
 
-static enum reason copy_head(struct request *request, const char *method, const struct screened *screened)
+static enum reason copy_head(struct request *request, const char *method, const char *version,
+                             const struct screened *screened)
 {
     request->method = arena_copy(&request->arena, method, strlen(method));
     request->client = arena_copy(&request->arena, request->conn->client, strlen(request->conn->client));
     if (request->method == NULL || request->client == NULL)
         return REASON_OVERLOADED;
     request->head_method = strcmp(method, "HEAD") == 0;
+    request->http10 = strcmp(version, "HTTP/1.0") == 0;
     request->has_body_header = screened->has_length || screened->chunked || strcmp(method, "POST") == 0 ||
                                strcmp(method, "PUT") == 0 || strcmp(method, "PATCH") == 0;
     return REASON_NONE;
@@ -317,7 +322,7 @@ static enum reason look_at_head(struct request *request, const char *method, con
     MHD_get_connection_values_n(request->conn->mhd, MHD_HEADER_KIND, on_field, &list);
     size_t count = list.count > HEAD_FIELDS_MAX ? HEAD_FIELDS_MAX : list.count;
     headers_screen(fields, count, method, version, screened);
-    enum reason reason = copy_head(request, method, screened);
+    enum reason reason = copy_head(request, method, version, screened);
     if (reason == REASON_NONE && strcmp(version, "HTTP/1.1") != 0 && strcmp(version, "HTTP/1.0") != 0)
         reason = REASON_VERSION_NOT_SUPPORTED;
     if (reason == REASON_NONE && !is_exact(request, method, version, &list))

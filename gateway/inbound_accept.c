@@ -20,7 +20,7 @@
 #include "gateway/head.h"
 #include "gateway/inbound_int.h"
 #include "gateway/log.h"
-#include "gateway/metrics.h"
+#include "gateway/report.h"
 #include "gateway/settings.h"
 
 enum { ACCEPTS_PER_TURN = 64, ACCEPT_PAUSE_MS = 100 };
@@ -74,9 +74,11 @@ static void refuse_at_door(struct door *door, enum reason reason, const char *de
 {
     struct inbound *inbound = door->inbound;
     uncount(inbound);
+    char client[CLIENT_NAME_MAX];
+    inbound_name_client(client, (struct sockaddr *)&door->address);
     int fd = door_leave(door);
     inbound_raw_answer(fd, reason, detail);
-    metrics_request(inbound->worker->no_route, EFFECT_NOT_SENT, reason);
+    report_turned_away(inbound->worker, NULL, client, reason);
     linger_start(inbound, fd);
 }
 
@@ -103,7 +105,7 @@ static void let_in(struct door *door, size_t len)
         refuse_at_door(door, REASON_MALFORMED_REQUEST, problem);
 }
 
-static void look(struct door *door)
+static void look(struct door *door, bool ended)
 {
     struct inbound *inbound = door->inbound;
     const struct config *config = config_of(inbound);
@@ -127,6 +129,10 @@ static void look(struct door *door)
         hand_over(door);
         return;
     }
+    if (ended) { /* the client will send no more: it never was a request */
+        close_at_door(door);
+        return;
+    }
     if (!door->begun)
         timer_set(&inbound->worker->timers, &door->timer, inbound->worker->now_ms + config->request_timeout_ms);
     door->begun = true;
@@ -138,7 +144,7 @@ static void on_door_ready(struct io *io, uint32_t events)
     if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0 && (events & EPOLLIN) == 0)
         close_at_door(door);
     else
-        look(door);
+        look(door, (events & (EPOLLRDHUP | EPOLLHUP)) != 0);
 }
 
 static void on_door_timer(struct timer *timer)
@@ -186,10 +192,12 @@ void inbound_close_door(struct inbound *inbound)
 
 /* ---- accepting ---- */
 
-static void turn_away(struct inbound *inbound, int fd)
+static void turn_away(struct inbound *inbound, int fd, const struct sockaddr *address)
 {
+    char client[CLIENT_NAME_MAX];
+    inbound_name_client(client, address);
     inbound_raw_answer(fd, REASON_OVERLOADED, "All connections are in use (limits.connections).");
-    metrics_request(inbound->worker->no_route, EFFECT_NOT_SENT, REASON_OVERLOADED);
+    report_turned_away(inbound->worker, NULL, client, REASON_OVERLOADED);
     linger_start(inbound, fd);
 }
 
@@ -200,7 +208,7 @@ static void welcome(struct inbound *inbound, int fd, const struct sockaddr *addr
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     if (before >= config_of(inbound)->connections) {
         uncount(inbound);
-        turn_away(inbound, fd);
+        turn_away(inbound, fd, address);
     } else if (door_new(inbound, fd, address, len) == NULL) {
         uncount(inbound);
         close(fd);

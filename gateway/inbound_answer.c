@@ -133,11 +133,11 @@ void inbound_raw_answer(int fd, enum reason reason, const char *detail)
 
 /* ---- a partner's answer ---- */
 
-/* An answer cut short must not look complete, not even to an HTTP/1.0 client, which takes the close as its end. */
-static void reset_at_close(int fd)
+/* An answer cut short must not look complete: without a length an HTTP/1.0 client would take the close for its end. */
+static void reset(int fd)
 {
-    struct linger hard = {.l_onoff = 1, .l_linger = 0};
-    setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
+    struct sockaddr none = {.sa_family = AF_UNSPEC};
+    connect(fd, &none, sizeof none); /* on TCP: reset now. libmicrohttpd would end its side in good order first */
 }
 
 static ssize_t on_more_body(void *arg, uint64_t offset, char *out, size_t cap)
@@ -158,7 +158,8 @@ static ssize_t on_more_body(void *arg, uint64_t offset, char *out, size_t cap)
     if (reply->ended && !reply->cut_short)
         return MHD_CONTENT_READER_END_OF_STREAM;
     if (reply->ended) {
-        reset_at_close(request->conn->fd);
+        if (request->http10 && !reply->has_length)
+            reset(request->conn->fd);
         return MHD_CONTENT_READER_END_WITH_ERROR;
     }
     request->suspended = true;

@@ -11,6 +11,8 @@
 #include "gateway/timers.h"
 #include "gateway/worker.h"
 
+enum { CLIENT_NAME_MAX = 64 };
+
 #define CONNECTION_MAGIC 0x46434F4Eu
 
 /* One client connection; made and freed by libmicrohttpd's start and close notices. */
@@ -19,13 +21,13 @@ struct connection {
     struct inbound *inbound;
     struct MHD_Connection *mhd;
     int fd;
-    struct request *request; /* under way; NULL: idle */
-    struct timer timer;      /* next answer or next request must have made progress by then */
-    uint64_t bytes_seen;     /* received in all, at the last look */
-    bool looked;             /* since it became idle: bytes_seen is a base */
-    bool partial;            /* a request line has begun */
-    bool linger;             /* close gently: the client may still be sending */
-    char client[64];         /* "address:port" */
+    struct request *request;      /* under way; NULL: idle */
+    struct timer timer;           /* next answer or next request must have made progress by then */
+    uint64_t bytes_seen;          /* received in all, at the last look */
+    bool looked;                  /* since it became idle: bytes_seen is a base */
+    bool partial;                 /* a request line has begun */
+    bool linger;                  /* close gently: the client may still be sending */
+    char client[CLIENT_NAME_MAX]; /* "address:port" */
 };
 
 struct inbound {
@@ -49,6 +51,9 @@ enum MHD_Result inbound_queue(struct request *request); /* the response made bef
 /* Writes an answer with `Connection: close` past libmicrohttpd, which can't answer in the middle of a body and has
  * written nothing for this request. Best effort: the client may be gone. */
 void inbound_raw_answer(int fd, enum reason reason, const char *detail);
+
+/* inbound.c: "address:port"; empty when it has neither form. */
+void inbound_name_client(char out[CLIENT_NAME_MAX], const struct sockaddr *address);
 
 /* inbound_accept.c */
 void inbound_on_listen_ready(struct io *io, uint32_t events);

@@ -1,8 +1,8 @@
 /*
  * gateway/log.c - one JSON line an event on standard error.
  *
- * Each thread builds its line in a buffer of its own and hands it to the kernel in one write: no lock that a slow
- * reader of the log could make every worker wait for. One line is under construction per thread at a time; beginning
+ * Each thread builds its line in a buffer of its own and hands it over in one piece: to the queue's thread while the
+ * gateway serves, else to the kernel. One line is under construction per thread at a time; beginning
  * another gives the first one up. Rotation and shipping are the supervisor's.
  */
 #include "gateway/log.h"
@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "gateway/jsonout.h"
+#include "gateway/log_queue.h"
 
 /* Bytes of one value that are shown: a line of any request stays well under what pipes and journald take in one
  * piece, and one client can't fill the log with a 30 KiB path. */
@@ -123,9 +124,8 @@ void log_id(struct log_line *line, const char *name, uint64_t value)
         jsonout_member_id(line->out, name, value);
 }
 
-/* A non-blocking standard error gets a second to take the rest; after that, or on an error, the line is lost: the
- * gateway's work must not depend on its log. */
-static void write_all(const char *text, size_t len)
+/* A non-blocking standard error gets a second to take the rest; after that, or on an error, the line is lost. */
+void log_write(const char *text, size_t len)
 {
     while (len > 0) {
         ssize_t n = write(STDERR_FILENO, text, len);
@@ -142,6 +142,12 @@ static void write_all(const char *text, size_t len)
     }
 }
 
+static void deliver(const char *text, size_t len)
+{
+    if (!log_queue_put(text, len))
+        log_write(text, len);
+}
+
 void log_end(struct log_line *line)
 {
     static const char no_memory[] = "{\"level\":\"error\",\"event\":\"log-line-lost\",\"message\":\"out of memory\"}\n";
@@ -151,9 +157,9 @@ void log_end(struct log_line *line)
     jsonout_object_end(out);
     jsonout_raw(out, "\n", 1);
     if (out->failed)
-        write_all(no_memory, sizeof no_memory - 1);
+        deliver(no_memory, sizeof no_memory - 1);
     else
-        write_all(out->text, out->len);
+        deliver(out->text, out->len);
     errno = saved;
 }
 

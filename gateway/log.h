@@ -1,5 +1,5 @@
 /*
- * gateway/log.h - one JSON line an event on standard error. Any thread: one write(2) a line, no lock held.
+ * gateway/log.h - one JSON line an event on standard error. Any thread; none waits for the reader (log_queue.h).
  *
  * Values may come from outside: jsonout makes them safe. Never a secret, a query or a body: that is the caller's duty.
  */

@@ -19,6 +19,12 @@ static const char help_text[] =
     "  fencegate audit  (-c FILE | --store DIR) [--key K] [--kind K] [--reason R] [--route R]\n"
     "                   [--namespace N] [--since T] [--until T] [--limit N] [--json]\n"
     "                              what went out, what was dropped, and why; the newest, oldest of them first\n"
+    "  fencegate fences (-c FILE | --store DIR) list [--namespace N] [--prefix P] | get KEY |\n"
+    "                   raise KEY TOKEN --reason R | reset KEY --reason R  [--namespace N] [--json]\n"
+    "                              the highest token accepted for each key; raise and reset go through the\n"
+    "                              running gateway, if there is one\n"
+    "  fencegate effects (-c FILE | --store DIR) in-doubt | resolve ID --outcome sent|not-sent --note N [--json]\n"
+    "                              calls whose outcome nobody recorded, and what became of them\n"
     "  fencegate version           this program's version and that of its libraries\n"
     "  fencegate help              this text\n"
     "\n"
@@ -92,9 +98,10 @@ int main(int argc, char **argv)
         const char *name;
         int (*run)(int argc, char **argv);
     } commands[] = {
-        {"serve", command_serve},     {"check", command_check}, {"audit", command_audit},
-        {"version", command_version}, {"help", command_help},   {"--version", command_version},
-        {"--help", command_help},     {"-h", command_help},
+        {"serve", command_serve},   {"check", command_check},       {"audit", command_audit},
+        {"fences", command_fences}, {"effects", command_effects},   {"version", command_version},
+        {"help", command_help},     {"--version", command_version}, {"--help", command_help},
+        {"-h", command_help},
     };
     if (argc < 2)
         return usage("a subcommand is needed", NULL);

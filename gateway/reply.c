@@ -91,6 +91,8 @@ bool reply_head_line(struct reply *reply, const char *line, size_t len)
         len--;
     if (len == 0) {
         reply->has_length = reply->has_length && !reply->coded;
+        if (reply->status == 101)
+            return give_up(reply, "the partner switched protocols, which nobody asked it for");
         reply->head_done = reply->status >= 200;
         return true;
     }

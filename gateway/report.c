@@ -137,3 +137,17 @@ void report_ended(const struct request *request)
     if (request->settings->config->log_access)
         access_line(request);
 }
+
+void report_turned_away(struct worker *worker, const char *route, const char *client, enum reason reason)
+{
+    struct log_line line;
+    metrics_request(route == NULL ? worker->no_route : metrics_route(route), EFFECT_NOT_SENT, reason);
+    if (!worker->settings->config->log_access || !log_begin(&line, LOG_INFO, "request"))
+        return;
+    log_cstring(&line, "client", client);
+    log_cstring(&line, "route", route);
+    log_number(&line, "status", reason_table[reason].status);
+    log_cstring(&line, "effect", effect_name(EFFECT_NOT_SENT));
+    log_cstring(&line, "reason", reason_table[reason].slug);
+    log_end(&line);
+}

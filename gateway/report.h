@@ -15,6 +15,9 @@ enum reason report_verdict_reason(enum store_verdict verdict);
 /* Fill request->op.record: the outcome as a record, or the intent. Strings stay the request's. */
 void report_fill(struct request *request, enum audit_kind kind);
 void report_fill_intent(struct request *request);
+/* The same for what was refused before it was a request: at the door, in the middle of its body, for its time. */
+struct worker;
+void report_turned_away(struct worker *worker, const char *route, const char *client, enum reason reason);
 /* Metrics and the access line, once a request. */
 void report_ended(const struct request *request);
 

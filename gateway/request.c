@@ -82,6 +82,11 @@ struct request *request_new(struct worker *worker, struct connection *conn)
     return request;
 }
 
+void request_tell_limit(struct request *request, const char *limit)
+{
+    snprintf(request->detail, sizeof request->detail, "A limit is reached: %s. Try again in a moment.", limit);
+}
+
 void request_body_free(struct request *request)
 {
     free(request->body);

@@ -137,6 +137,8 @@ bool request_last_look(struct request *request);
 enum call_end { CALL_OK, CALL_CUT_SHORT, CALL_TIMEOUT, CALL_UNREACHABLE, CALL_FAILED };
 void request_call_ended(struct request *request, enum call_end end, const char *detail);
 
+/* Names the limit that an `overloaded` answer is about. */
+void request_tell_limit(struct request *request, const char *limit);
 void request_body_free(struct request *request); /* and its share of limits.buffered */
 
 /* -- called by worker -- */

@@ -84,7 +84,10 @@ static bool take_place(struct request *request)
             return true;
         }
         snprintf(request->detail, sizeof request->detail,
-                 "The partner has failed several times in a row; calls are let through again after a while.");
+                 "The route's breaker is open: the partner has failed several times in a row.");
+    } else {
+        request_tell_limit(request,
+                           all < request->settings->config->in_flight ? "the route's in_flight" : "limits.in_flight");
     }
     atomic_fetch_sub_explicit(&request->route->in_flight, 1, memory_order_relaxed);
     atomic_fetch_sub_explicit(&gateway->in_flight, 1, memory_order_relaxed);

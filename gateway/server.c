@@ -21,9 +21,11 @@
 
 #include "config/config.h"
 #include "gateway/admin.h"
+#include "gateway/admin_address.h"
 #include "gateway/gate.h"
 #include "gateway/inbound.h"
 #include "gateway/log.h"
+#include "gateway/log_queue.h"
 #include "gateway/metrics.h"
 #include "gateway/settings.h"
 #include "gateway/upstream.h"
@@ -35,9 +37,10 @@ enum {
     EXIT_CONFIG = 2,
     EXIT_STORE = 3,
     EXIT_CUT = 4,
-    POLL_MS = 20,      /* how often a shutdown looks whether the workers are idle */
-    FLUSH_MS = 2000,   /* after a cut: for the last records and answers */
-    ANSWERS_MS = 1000, /* after the last outcome: for clients to take their answers */
+    POLL_MS = 20,       /* how often a shutdown looks whether the workers are idle */
+    FLUSH_MS = 2000,    /* after a cut: for the last records and answers */
+    LOG_WAIT_MS = 1000, /* for the log's reader to take the last lines */
+    ANSWERS_MS = 1000,  /* after the last outcome: for clients to take their answers */
 };
 
 struct server {
@@ -48,6 +51,7 @@ struct server {
     unsigned worker_count;
     struct admin *admin;
     int signal_fd;
+    int stop_signal; /* the one that began the shutdown */
 };
 
 static int complain(int status, const char *text)
@@ -61,6 +65,11 @@ static int complain(int status, const char *text)
 static void on_raised(void *arg, struct slice ns, struct slice key, uint64_t token) /* writer thread */
 {
     gate_raised(arg, ns, key, token);
+}
+
+static void on_reset(void *arg, struct slice ns, struct slice key) /* writer thread */
+{
+    gate_reset(arg, ns, key);
 }
 
 static void on_store_notice(void *arg, const char *text)
@@ -85,10 +94,16 @@ static void read_gauges(void *arg, struct metrics_gauges *out)
         out->requests_live += worker_busy(server->workers[i]);
 }
 
-static uint64_t key_in_flight(void *arg, const char *ns, size_t ns_len, const char *key, size_t key_len)
+static uint64_t key_in_flight(void *arg, struct slice ns, struct slice key)
 {
     struct server *server = arg;
-    return gate_in_flight(server->gateway.gate, (struct slice){ns, ns_len}, (struct slice){key, key_len});
+    return gate_in_flight(server->gateway.gate, ns, key);
+}
+
+static uint64_t key_in_flight_below(void *arg, struct slice ns, struct slice key, uint64_t token)
+{
+    struct server *server = arg;
+    return gate_in_flight_below(server->gateway.gate, ns, key, token);
 }
 
 /* ---- start ---- */
@@ -127,11 +142,13 @@ static int open_store(struct server *server)
         .retain_ms = config->audit_retain_ms,
         .drop_oldest = config->audit_drop_oldest,
         .raised = on_raised,
+        .reset = on_reset,
         .raised_arg = server->gateway.gate,
         .notice = on_store_notice,
     };
     if (store_open(&options, &server->gateway.store, why, sizeof why) != STORE_OK)
         return complain(EXIT_STORE, why);
+    admin_address_remove(config->store_path); /* of a gateway that was killed: nobody may be sent there any more */
     return 0;
 }
 
@@ -176,6 +193,7 @@ static int start_admin(struct server *server, uint16_t *port)
         .shutting_down = is_shutting_down,
         .gauges = read_gauges,
         .in_flight = key_in_flight,
+        .in_flight_below = key_in_flight_below,
         .arg = server,
     };
     char error[512];
@@ -280,10 +298,12 @@ static void run_until_told(struct server *server)
 {
     for (;;) {
         int number = next_signal(server, -1);
-        if (number == SIGHUP)
+        if (number == SIGHUP) {
             reload(server);
-        else if (number != 0)
+        } else if (number != 0) {
+            server->stop_signal = number;
             return;
+        }
     }
 }
 
@@ -297,17 +317,18 @@ static bool busy(const struct server *server)
     return false;
 }
 
-/* Waits until nothing runs or the time is over. A second SIGTERM ends the process at once: what is not settled is an
- * intent on disk and will be listed as in doubt. */
+/* Waits until nothing runs or the time is over. The same signal a second time ends the process at once: what is not
+ * settled is an intent on disk and will be listed as in doubt. Another one does not (a terminal's SIGINT and then a
+ * supervisor's SIGTERM are one wish to stop). */
 static bool wait_idle(const struct server *server, uint64_t limit_ms, bool (*more)(const struct server *))
 {
     uint64_t end = monotonic_ms() + limit_ms;
     while (more(server)) {
         if (monotonic_ms() >= end)
             return false;
-        int number = next_signal(server, POLL_MS);
-        if (number == SIGTERM || number == SIGINT) {
+        if (next_signal(server, POLL_MS) == server->stop_signal) {
             log_message(LOG_WARN, "stop", "second signal: leaving at once, what still runs will be in doubt");
+            log_queue_stop(LOG_WAIT_MS / 10);
             _exit(EXIT_CUT);
         }
     }
@@ -379,8 +400,8 @@ int server_run(const char *config_file)
     config_warnings(config, warn_line, NULL);
     raise_descriptor_limit();
     int status = 0;
-    if (!upstream_global_init() || !catch_signals(&server))
-        status = complain(EXIT_STORE, "cannot initialise libcurl or signals");
+    if (!upstream_global_init() || !catch_signals(&server) || !log_queue_start())
+        status = complain(EXIT_STORE, "cannot initialise libcurl, signals or the log");
     if (status == 0)
         status = bring_up(&server);
     if (status == 0) {
@@ -393,5 +414,6 @@ int server_run(const char *config_file)
         tell_end(&server);
     }
     take_down(&server);
+    log_queue_stop(LOG_WAIT_MS);
     return status;
 }

@@ -10,6 +10,7 @@
 #include "gateway/upstream.h"
 
 #include <curl/curl.h>
+#include <inttypes.h>
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -136,11 +137,13 @@ static struct call *take_spare(struct upstream *upstream)
     return call;
 }
 
-static void put_back(struct upstream *upstream, struct call *call)
+/* Only a handle whose call ended well is used again: after a failure libcurl may hold on to things (a read buffer, a
+ * resolver) that make its next setting up fail. */
+static void put_back(struct upstream *upstream, struct call *call, bool sound)
 {
     call->request = NULL;
     call->headers = NULL;
-    if (upstream->spare_count >= SPARE_HANDLES) { /* coming down from a spike */
+    if (!sound || upstream->spare_count >= SPARE_HANDLES) { /* failed, or coming down from a spike */
         upstream_call_free(call);
         if (++upstream->freed % SPARE_HANDLES == 0)
             malloc_trim(0); /* glibc keeps what lies between live pieces: some 12 KiB a call */
@@ -184,19 +187,19 @@ static void untouch(struct upstream *upstream, struct call *call)
     call->touched = false;
 }
 
-static void detach(struct call *call)
+static void detach(struct call *call, bool sound)
 {
     struct upstream *upstream = call->upstream;
     untouch(upstream, call);
     curl_multi_remove_handle(upstream->multi, call->easy);
     call->request->call = NULL;
-    put_back(upstream, call);
+    put_back(upstream, call, sound);
 }
 
 void upstream_cancel(struct request *request)
 {
     if (request->call != NULL)
-        detach(request->call);
+        detach(request->call, false);
 }
 
 void upstream_resume(struct request *request)
@@ -229,9 +232,12 @@ static enum call_end judge(const struct call *call, CURLcode result)
     return result == CURLE_OPERATION_TIMEDOUT ? CALL_TIMEOUT : CALL_FAILED;
 }
 
+/* libcurl's own words name the host, the certificate's fault and the like; the general ones are for when it has none.
+ */
 static void describe(const struct call *call, CURLcode result, enum call_end end, char *out, size_t cap)
 {
     const struct reply *reply = &call->request->reply;
+    const struct config_route *route = call->route;
     out[0] = '\0';
     if (end == CALL_OK)
         return;
@@ -241,13 +247,16 @@ static void describe(const struct call *call, CURLcode result, enum call_end end
         snprintf(out, cap, "%s.", reply->complaint);
     else if (call->sendings > 1)
         snprintf(out, cap, "The kept-alive connection was closed before an answer came; the call was not sent again.");
+    else if (result == CURLE_OPERATION_TIMEDOUT && call->sendings == 0)
+        snprintf(out, cap, "No connection within %" PRIu64 " ms (timeout.connect).", route->connect_timeout_ms);
+    else if (result == CURLE_OPERATION_TIMEDOUT)
+        snprintf(out, cap, "No whole answer within %" PRIu64 " ms (timeout.total).", route->total_timeout_ms);
     else if (result == CURLE_OK)
         snprintf(out, cap, "The partner closed the connection without an answer.");
     else
-        snprintf(out, cap, "%s.", curl_easy_strerror(result));
+        snprintf(out, cap, "%.150s.", call->error[0] != '\0' ? call->error : curl_easy_strerror(result));
 }
 
-/* The pooled connection was no good and nothing was sent on it: once more, on a new one. */
 static bool start_fresh(struct call *call)
 {
     if (!call->unclean || call->fresh)
@@ -275,7 +284,7 @@ static void on_call_done(struct call *call, CURLcode result)
     request->reply.cut_short = end == CALL_CUT_SHORT;
     if (end != CALL_OK && end != CALL_CUT_SHORT)
         request->reply.head_done = false; /* not an answer: nothing of it is relayed */
-    detach(call);
+    detach(call, end == CALL_OK);
     request_call_ended(request, end, detail[0] == '\0' ? NULL : detail);
 }
 

@@ -1,9 +1,14 @@
 /*
- * store/apply.c - admission, records, retention and crash leftovers as changes to the tables.
+ * store/apply.c - admission, records, operators' changes, retention and crash leftovers as changes to the tables.
  *
  * All runs inside a write transaction, so operations of one batch see each other's effects in their order. Ids of
  * effects and of audit records come from one counter that is kept in `meta` and written in the transaction that uses
  * it: an id is never given out twice, not even when retention has removed everything or a crash came in between.
+ *
+ * An effect that was recorded `unknown` can be resolved once. Until then `unknown` points from its id to that record,
+ * afterwards to the `resolved` one; when retention takes the record, the pointer goes with it. What is in doubt has no
+ * pointer: its intent stays in `effects` until it is resolved, however old.
+ *
  * When to begin, commit and try again is left to writer.c.
  */
 #include "store/apply.h"
@@ -16,9 +21,6 @@
 #include <time.h>
 
 #include "store/record.h"
-
-/* First byte of a value in `effects`. */
-enum effect_state { EFFECT_OPEN = 0, EFFECT_IN_DOUBT = 1 };
 
 static const struct slice next_id_key = {"next_id", 7};
 
@@ -104,8 +106,8 @@ static uint64_t append(struct batch *batch, const struct audit_record *record)
     uint64_t id = batch->next_id++;
     char key[8], by_key[INDEX_KEY_CAP];
     put_u64(key, id);
+    size_t len = index_key(record->ns, record->key, id, by_key); /* before the change: they may point into the map */
     db_append(&batch->txn, DB_AUDIT, (struct slice){key, sizeof key}, value);
-    size_t len = index_key(record->ns, record->key, id, by_key);
     if (len > 0) /* a record without a valid key is found by id alone */
         db_put(&batch->txn, DB_AUDIT_BY_KEY, (struct slice){by_key, len}, (struct slice){0});
     return id;
@@ -126,16 +128,41 @@ static void put_effect(struct batch *batch, uint64_t id, enum effect_state state
         db_put(&batch->txn, DB_EFFECTS, (struct slice){key, sizeof key}, bytes);
 }
 
-static void close_effect(struct batch *batch, uint64_t id)
+#define POINTER_BYTES 9 /* a value in `unknown` */
+
+static void point_to(struct batch *batch, uint64_t effect_id, bool resolved, uint64_t audit_id)
+{
+    char key[8], value[POINTER_BYTES] = {resolved ? 1 : 0};
+    put_u64(key, effect_id);
+    put_u64(value + 1, audit_id);
+    db_put(&batch->txn, DB_UNKNOWN, (struct slice){key, sizeof key}, (struct slice){value, sizeof value});
+}
+
+/* The pointer of an effect. False: none. */
+static bool pointer_of(struct batch *batch, uint64_t effect_id, bool *resolved, uint64_t *audit_id)
+{
+    char key[8];
+    struct slice value;
+    put_u64(key, effect_id);
+    if (!db_get(&batch->txn, DB_UNKNOWN, (struct slice){key, sizeof key}, &value) || value.len != POINTER_BYTES)
+        return false;
+    *resolved = value.data[0] != 0;
+    *audit_id = get_u64(value.data + 1);
+    return true;
+}
+
+/* An effect's entry in `effects` goes. False: there was none. */
+static bool close_effect(struct batch *batch, uint64_t id)
 {
     char bytes[8];
     put_u64(bytes, id);
     struct slice key = {bytes, sizeof bytes}, value;
     if (!db_get(&batch->txn, DB_EFFECTS, key, &value))
-        return;
+        return false;
     if (value.len > 0 && value.data[0] == EFFECT_IN_DOUBT)
         batch->resolved++;
     db_delete(&batch->txn, DB_EFFECTS, key);
+    return true;
 }
 
 enum store_verdict store_judge(uint64_t fence, uint64_t token, bool equal_allowed, uint64_t max_jump)
@@ -235,22 +262,136 @@ void batch_record(struct batch *batch, struct store_op *op)
     if (record.time_ms == 0)
         record.time_ms = batch->now_ms;
     op->audit_id = append(batch, &record);
-    if (record.effect_id != 0)
-        close_effect(batch, record.effect_id);
+    if (record.effect_id != 0 && close_effect(batch, record.effect_id) && record.kind == AUDIT_UNKNOWN)
+        point_to(batch, record.effect_id, false, op->audit_id);
 }
 
-/* Removes the record under the cursor, and its entry in the index. One that does not decode leaves an entry behind;
- * queries pass over entries without a record. */
+/* What an operator's change is about, as its record. *key in `bytes`, of length 0 for no valid pair. */
+static struct audit_record change(struct batch *batch, struct store_op *op, enum audit_kind kind,
+                                  char bytes[FENCE_KEY_CAP], struct slice *key)
+{
+    clear_results(op);
+    struct audit_record record = op->record;
+    record.kind = kind;
+    record.time_ms = record.time_ms == 0 ? batch->now_ms : record.time_ms;
+    *key = (struct slice){bytes, fence_key(record.ns, record.key, bytes)};
+    return record;
+}
+
+bool batch_raise(struct batch *batch, struct store_op *op)
+{
+    char bytes[FENCE_KEY_CAP];
+    struct slice key;
+    struct audit_record record = change(batch, op, AUDIT_RAISED, bytes, &key);
+    if (key.len == 0 || record.token == 0) {
+        op->error = STORE_FORMAT;
+        return false;
+    }
+    uint64_t fence = get_fence(batch, key);
+    op->verdict = record.token < fence ? VERDICT_STALE : VERDICT_ACCEPTED;
+    op->highest = record.highest = record.token > fence ? record.token : fence;
+    if (record.token <= fence)
+        return false;
+    put_fence(batch, key, record.token, record.time_ms);
+    op->audit_id = append(batch, &record);
+    return true;
+}
+
+bool batch_reset(struct batch *batch, struct store_op *op)
+{
+    char bytes[FENCE_KEY_CAP];
+    struct slice key;
+    struct audit_record record = change(batch, op, AUDIT_RESET, bytes, &key);
+    uint64_t fence = key.len == 0 ? 0 : get_fence(batch, key);
+    if (fence == 0) {
+        op->error = STORE_NOT_FOUND;
+        return false;
+    }
+    op->highest = record.highest = fence;
+    db_delete(&batch->txn, DB_FENCES, key);
+    op->audit_id = append(batch, &record);
+    return true;
+}
+
+/* What is known of an effect that waits for its resolution. *effect points into the map. */
+static enum store_error find_unresolved(struct batch *batch, uint64_t id, struct audit_record *effect)
+{
+    char bytes[8];
+    bool resolved;
+    uint64_t audit_id;
+    struct slice value;
+    put_u64(bytes, id);
+    if (db_get(&batch->txn, DB_EFFECTS, (struct slice){bytes, sizeof bytes}, &value)) {
+        if (value.len == 0 || value.data[0] != EFFECT_IN_DOUBT) /* it is running */
+            return STORE_NOT_FOUND;
+        value = (struct slice){value.data + 1, value.len - 1};
+    } else {
+        if (!pointer_of(batch, id, &resolved, &audit_id))
+            return STORE_NOT_FOUND;
+        if (resolved)
+            return STORE_ALREADY;
+        put_u64(bytes, audit_id);
+        if (!db_get(&batch->txn, DB_AUDIT, (struct slice){bytes, sizeof bytes}, &value))
+            return STORE_NOT_FOUND;
+    }
+    return record_decode(value, effect) ? STORE_OK : STORE_FORMAT;
+}
+
+void batch_resolve(struct batch *batch, struct store_op *op)
+{
+    struct audit_record effect;
+    clear_results(op);
+    op->error = find_unresolved(batch, op->record.effect_id, &effect);
+    if (op->error != STORE_OK)
+        return;
+    struct audit_record record = {
+        .kind = AUDIT_RESOLVED,
+        .time_ms = op->record.time_ms == 0 ? batch->now_ms : op->record.time_ms,
+        .reason = op->record.reason,
+        .effect_id = op->record.effect_id,
+        .route = effect.route,
+        .ns = effect.ns,
+        .key = effect.key,
+        .token = effect.token,
+        .method = effect.method,
+        .path = effect.path,
+        .client = op->record.client,
+        .target = effect.target,
+        .note = op->record.note,
+    };
+    op->audit_id = append(batch, &record);
+    (void)close_effect(batch, record.effect_id);
+    point_to(batch, record.effect_id, true, op->audit_id);
+}
+
+static void forget_pointer(struct batch *batch, uint64_t effect_id, uint64_t audit_id)
+{
+    char key[8];
+    bool resolved;
+    uint64_t pointed_to;
+    put_u64(key, effect_id);
+    if (pointer_of(batch, effect_id, &resolved, &pointed_to) && pointed_to == audit_id)
+        db_delete(&batch->txn, DB_UNKNOWN, (struct slice){key, sizeof key});
+}
+
+/* Removes the record under the cursor, its entry in the index and what points to it. One that does not decode leaves
+ * entries behind; queries pass over entries without a record. */
 static void remove_record(struct batch *batch, struct db_cursor *cursor)
 {
-    struct audit_record record;
+    struct audit_record record = {0};
     char key[INDEX_KEY_CAP];
     size_t len = 0;
-    if (cursor->key.len == 8 && record_decode(cursor->value, &record))
-        len = index_key(record.ns, record.key, get_u64(cursor->key.data), key);
+    uint64_t id = cursor->key.len == 8 ? get_u64(cursor->key.data) : 0, effect_id = 0;
+    if (id != 0 && record_decode(cursor->value, &record)) {
+        len = index_key(record.ns, record.key, id, key);
+        if (record.kind == AUDIT_UNKNOWN || record.kind == AUDIT_RESOLVED)
+            effect_id = record.effect_id;
+    }
     db_cursor_delete(cursor);
     if (len > 0)
         db_delete(&batch->txn, DB_AUDIT_BY_KEY, (struct slice){key, len});
+    if (effect_id != 0)
+        forget_pointer(batch, effect_id, id);
 }
 
 /* Records lie in the order of writing, and the clock may have been set back or forth meanwhile. A record from the

@@ -28,9 +28,15 @@ enum store_error batch_commit(struct batch *batch) __attribute__((warn_unused_re
 void batch_touch(struct batch *batch); /* makes the commit write something, to learn whether it can */
 
 /* Sets the op's results, op->error included when the op itself is malformed; that leaves the batch unharmed.
- * batch_admit() returns true when the fence was raised. */
+ * batch_admit() and batch_raise() return true when the fence was raised, batch_reset() when it was deleted. */
 bool batch_admit(struct batch *batch, struct store_op *op);
 void batch_record(struct batch *batch, struct store_op *op);
+bool batch_raise(struct batch *batch, struct store_op *op);
+bool batch_reset(struct batch *batch, struct store_op *op);
+void batch_resolve(struct batch *batch, struct store_op *op);
+
+/* First byte of a value in `effects`. */
+enum effect_state { EFFECT_OPEN = 0, EFFECT_IN_DOUBT = 1 };
 
 /* Removes at most `limit` audit records older than `before_ms`. Returns how many. */
 size_t batch_expire(struct batch *batch, uint64_t before_ms, size_t limit);

@@ -1,7 +1,8 @@
-/* store/handle.h - what struct store and struct store_reader hold; for store.c and query.c. */
+/* store/handle.h - what struct store and struct store_reader hold; for store.c, query.c and list.c. */
 #ifndef FENCEGATE_STORE_HANDLE_H
 #define FENCEGATE_STORE_HANDLE_H
 
+#include "store/apply.h"
 #include "store/folder.h"
 #include "store/lmdb.h"
 #include "store/writer.h"
@@ -10,6 +11,11 @@ struct store {
     struct folder *folder;
     struct db *db;
     struct writer *writer; /* NULL: opened for reading */
+};
+
+struct store_reader {
+    struct db_txn txn;
+    struct buffer copies; /* what a slice of a query took out of the map */
 };
 
 #endif

@@ -13,11 +13,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <lmdb.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -31,13 +33,14 @@ struct db {
     MDB_env *env;
     MDB_dbi table[DB_TABLE_COUNT];
     bool readonly;
-    bool dead;              /* the writer's */
+    const char *dead;       /* the writer's: why, once it is */
+    char *path;             /* of the folder */
     pthread_mutex_t resize; /* readonly: one look at a time, since the map may have to move between two looks */
 };
 
 static const char *const table_names[DB_TABLE_COUNT] = {
-    [DB_FENCES] = "fences", [DB_EFFECTS] = "effects", [DB_AUDIT] = "audit", [DB_AUDIT_BY_KEY] = "audit_by_key",
-    [DB_META] = "meta",
+    [DB_FENCES] = "fences",   [DB_EFFECTS] = "effects", [DB_AUDIT] = "audit", [DB_AUDIT_BY_KEY] = "audit_by_key",
+    [DB_UNKNOWN] = "unknown", [DB_META] = "meta",
 };
 
 static const struct slice format_key = {"format", 6};
@@ -108,6 +111,8 @@ static int open_env(struct db *db, const char *path, uint64_t max_size)
     int fd;
     if (rc == 0 && mdb_env_get_fd(db->env, &fd) == 0 && fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) /* LMDB leaves this one */
         rc = errno;
+    if (rc == 0 && !db->readonly && flock(fd, LOCK_EX | LOCK_NB) != 0)
+        rc = errno; /* gateway.lock was removed under a gateway that runs */
     return rc;
 }
 
@@ -172,6 +177,10 @@ static enum store_error explain_open(int rc, const struct db *db, const char *pa
         (void)snprintf(why, why_cap, "store %s: there is no store in this folder", path);
         return STORE_NOT_FOUND;
     }
+    if (rc == EWOULDBLOCK) {
+        (void)snprintf(why, why_cap, "store %s: another gateway serves this folder", path);
+        return STORE_BUSY;
+    }
     if (rc == MDB_INVALID || rc == MDB_VERSION_MISMATCH)
         (void)snprintf(why, why_cap, "store %s: data.mdb is no store of Fencegate, or damaged", path);
     else
@@ -188,9 +197,10 @@ enum store_error db_open(const char *path, uint64_t max_size, bool readonly, str
         return STORE_IO;
     }
     db->readonly = readonly;
+    db->path = strdup(path);
     pthread_mutex_init(&db->resize, NULL);
     uint64_t version = 0;
-    int rc = open_env(db, path, max_size);
+    int rc = db->path == NULL ? ENOMEM : open_env(db, path, max_size);
     if (rc == 0)
         rc = open_tables_txn(db, &version);
     enum store_error error = STORE_OK;
@@ -214,13 +224,26 @@ void db_close(struct db **db)
     if ((*db)->env)
         mdb_env_close((*db)->env);
     pthread_mutex_destroy(&(*db)->resize);
+    free((*db)->path);
     free(*db);
     *db = NULL;
 }
 
-bool db_dead(const struct db *db)
+const char *db_dead(const struct db *db)
 {
     return db->dead;
+}
+
+void db_check_place(struct db *db)
+{
+    char name[PATH_MAX];
+    struct stat open_file, named;
+    int fd = -1;
+    (void)mdb_env_get_fd(db->env, &fd);
+    (void)snprintf(name, sizeof name, "%s/data.mdb", db->path);
+    if (fstat(fd, &open_file) != 0 || stat(name, &named) != 0 || open_file.st_ino != named.st_ino ||
+        open_file.st_dev != named.st_dev)
+        db->dead = "the store's file was removed or replaced; a restart is needed";
 }
 
 /* Transactions. */
@@ -236,8 +259,11 @@ void db_begin(struct db *db, struct db_txn *txn)
 {
     MDB_txn *handle = NULL;
     *txn = (struct db_txn){.db = db};
-    if (!note(txn, mdb_txn_begin(db->env, NULL, 0, &handle)))
-        db->dead = db->dead || txn->error == MDB_PANIC;
+    if (db->dead != NULL && !db->readonly)
+        note(txn, MDB_PANIC);
+    else if (!note(txn, mdb_txn_begin(db->env, NULL, 0, &handle)))
+        if (txn->error == MDB_PANIC)
+            db->dead = "the store failed while it wrote its root page; a restart is needed";
     txn->handle = handle;
 }
 

@@ -17,6 +17,7 @@ enum db_table {
     DB_EFFECTS,      /* id -> state (1), intent; only open ones */
     DB_AUDIT,        /* id -> record */
     DB_AUDIT_BY_KEY, /* namespace NUL key NUL id -> nothing */
+    DB_UNKNOWN,      /* id of an effect recorded `unknown` -> resolved (1), id of the record that says so (8) */
     DB_META,         /* "format", "next_id" -> 8 bytes */
     DB_TABLE_COUNT,
 };
@@ -36,7 +37,11 @@ enum store_error db_open(const char *path, uint64_t max_size, bool readonly, str
 void db_close(struct db **db);
 /* A failed write of the engine's root page: no transaction begins any more until the process starts anew.
  * For the thread that writes. */
-bool db_dead(const struct db *db);
+/* NULL, or why nothing can be written any more until the process is started anew. */
+const char *db_dead(const struct db *db);
+/* Is the file that is open still the one in the folder? If not (removed, moved, replaced) the environment is dead: what
+ * it would write nobody will find. */
+void db_check_place(struct db *db);
 
 void db_begin(struct db *db, struct db_txn *txn);
 enum store_error db_commit(struct db_txn *txn) __attribute__((warn_unused_result)); /* ends it in any case */

@@ -1,5 +1,6 @@
 /*
- * store/query.c - reads for those who decide and those who look things up: one fence, or pages of the audit.
+ * store/query.c - reads for those who decide and those who look things up: one fence, or pages of the audit and of the
+ * effects in doubt. Pages of fences are list.c's.
  *
  * Every look takes the newest durable state and lets go of it at once: a reading transaction that stays open keeps
  * LMDB from using old pages again, and the file grows. So an audit query runs in slices, each with a transaction of
@@ -19,11 +20,6 @@
 #define SLICE_LOOKS 8192        /* most records looked at in one transaction */
 #define SLICE_RECORDS 64        /* most copied out of it */
 #define SLICE_BYTES (256 << 10) /* and about as many bytes */
-
-struct store_reader {
-    struct db_txn txn;
-    struct buffer copies;
-};
 
 enum store_error store_reader_open(struct store *store, struct store_reader **out)
 {
@@ -127,6 +123,12 @@ static bool find_record(struct scan *scan, const struct db_cursor *cursor, uint6
         *value = cursor->value;
         return true;
     }
+    if (scan->table == DB_EFFECTS) {
+        if (cursor->value.len == 0 || cursor->value.data[0] != EFFECT_IN_DOUBT)
+            return false;
+        *value = (struct slice){cursor->value.data + 1, cursor->value.len - 1};
+        return true;
+    }
     char key[8];
     put_u64(key, id);
     return db_get(&scan->reader->txn, DB_AUDIT, (struct slice){key, sizeof key}, value);
@@ -191,18 +193,19 @@ static void slice_of_scan(struct scan *scan, size_t want)
         scan->error = error;
 }
 
-static void scan_begin(struct scan *scan, struct store_reader *reader, const struct audit_filter *filter)
+static void scan_begin(struct scan *scan, struct store_reader *reader, const struct audit_filter *filter,
+                       enum db_table table)
 {
     scan->reader = reader;
     scan->filter = filter;
-    scan->table = DB_AUDIT;
+    scan->table = table;
     scan->prefix_len = 0;
     scan->at = filter->after;
     scan->ended = false;
     scan->error = STORE_OK;
     if (filter->descending && filter->after == 0)
         scan->at = UINT64_MAX; /* no id comes that far */
-    if (!filter->ns.data || !filter->key.data)
+    if (table != DB_AUDIT || !filter->ns.data || !filter->key.data)
         return;
     size_t len = index_key(filter->ns, filter->key, 0, scan->prefix);
     scan->table = DB_AUDIT_BY_KEY;
@@ -211,19 +214,16 @@ static void scan_begin(struct scan *scan, struct store_reader *reader, const str
 }
 
 /* Looks for one record more than the limit: whether there is a next page is known, not guessed. */
-enum store_error store_audit_query(struct store_reader *reader, const struct audit_filter *filter,
-                                   bool (*each)(void *arg, const struct audit_record *record), void *arg,
-                                   uint64_t *next_after)
+static enum store_error run_scan(struct scan *scan, bool (*each)(void *arg, const struct audit_record *record),
+                                 void *arg, uint64_t *next_after)
 {
-    struct scan scan;
-    scan_begin(&scan, reader, filter);
-    size_t left = filter->limit;
+    size_t left = scan->filter->limit;
     uint64_t last = 0;
     *next_after = 0;
-    while (!scan.ended && scan.error == STORE_OK) {
-        slice_of_scan(&scan, left < SIZE_MAX ? left + 1 : left);
-        for (size_t i = 0; i < scan.count && scan.error == STORE_OK; i++) {
-            struct slice bytes = {reader->copies.data + scan.copies[i].offset, scan.copies[i].len};
+    while (!scan->ended && scan->error == STORE_OK) {
+        slice_of_scan(scan, left < SIZE_MAX ? left + 1 : left);
+        for (size_t i = 0; i < scan->count && scan->error == STORE_OK; i++) {
+            struct slice bytes = {scan->reader->copies.data + scan->copies[i].offset, scan->copies[i].len};
             struct audit_record record;
             if (left == 0) {
                 *next_after = last;
@@ -231,9 +231,28 @@ enum store_error store_audit_query(struct store_reader *reader, const struct aud
             }
             if (!record_decode(bytes, &record))
                 return STORE_FORMAT;
-            record.id = last = scan.copies[i].id;
+            record.id = last = scan->copies[i].id;
             left = each(arg, &record) ? left - 1 : 0;
         }
     }
-    return scan.error;
+    return scan->error;
+}
+
+enum store_error store_audit_query(struct store_reader *reader, const struct audit_filter *filter,
+                                   bool (*each)(void *arg, const struct audit_record *record), void *arg,
+                                   uint64_t *next_after)
+{
+    struct scan scan;
+    scan_begin(&scan, reader, filter, DB_AUDIT);
+    return run_scan(&scan, each, arg, next_after);
+}
+
+enum store_error store_effects_query(struct store_reader *reader, uint64_t after, size_t limit,
+                                     bool (*each)(void *arg, const struct audit_record *intent), void *arg,
+                                     uint64_t *next_after)
+{
+    const struct audit_filter filter = {.after = after, .limit = limit};
+    struct scan scan;
+    scan_begin(&scan, reader, &filter, DB_EFFECTS);
+    return run_scan(&scan, each, arg, next_after);
 }

@@ -25,11 +25,12 @@ struct slice {
 enum store_error {
     STORE_OK = 0,
     STORE_NOT_FOUND,
-    STORE_FULL,   /* max_size or the disk is reached: nothing of this operation was kept */
-    STORE_IO,     /* the engine or the disk failed: nothing of this operation was kept */
-    STORE_BUSY,   /* open: another process serves this folder */
-    STORE_FORMAT, /* open: unknown format version, or a record that does not decode */
-    STORE_CLOSED, /* submitted after store_close() began */
+    STORE_FULL,    /* max_size or the disk is reached: nothing of this operation was kept */
+    STORE_IO,      /* the engine or the disk failed: nothing of this operation was kept */
+    STORE_BUSY,    /* open: another process serves this folder */
+    STORE_FORMAT,  /* open: unknown format version, or a record that does not decode */
+    STORE_CLOSED,  /* submitted after store_close() began */
+    STORE_ALREADY, /* RESOLVE: somebody has resolved this effect */
 };
 
 enum audit_kind {
@@ -66,6 +67,12 @@ struct audit_record {
 enum store_op_kind {
     STORE_ADMIT,  /* decide on a token; raise the fence; write the intent or the drop: one transaction */
     STORE_RECORD, /* append `record`; with record.effect_id set, that effect's intent goes in the same step */
+    /* What operators and lock services do. Each is judged and recorded in one transaction; record.client says who. */
+    STORE_RAISE,   /* the fence of record.ns and key goes up to record.token: `raised` record. No max_jump applies. */
+    STORE_RESET,   /* the fence goes: `reset` record with the old fence as `highest`. STORE_NOT_FOUND without one. */
+    STORE_RESOLVE, /* what became of effect record.effect_id is known now: `resolved` record with the effect's subject,
+                    * record.reason ("sent" or "not-sent") and record.note. STORE_NOT_FOUND: no such effect is in doubt
+                    * or in the audit as `unknown`; STORE_ALREADY: a second time. */
 };
 
 enum store_verdict {
@@ -80,14 +87,17 @@ enum store_verdict {
  * closes an effect is kept through failed commits and tried again until it is durable or the store is closed: its
  * `done` may take long.
  * Strings it points to must live as long. A RECORD that closes an effect says what a partner did and is not failed
- * for a full or failing disk: it is tried again until it is kept, at the longest until store_close(). */
+ * for a full or failing disk: it is tried again until it is kept, at the longest until store_close().
+ * A full store still takes resets, resolutions and, as long as half of the room kept for such things is left, raises.
+ */
 struct store_op {
     struct store_op *next; /* the store's while submitted */
     enum store_op_kind kind;
     void (*done)(struct store_op *op);
 
     /* in. ADMIT: the subject (route, ns, key, token, method, path, client, ...); on a refusal it becomes
-     * the drop's record with `reason` and `status` taken from `refusal[verdict]`. RECORD: as it is. */
+     * the drop's record with `reason` and `status` taken from `refusal[verdict]`. RECORD: as it is. RAISE, RESET and
+     * RESOLVE: what their kinds name above; `reason` of the first two is the operator's text. */
     struct audit_record record;
     struct {
         bool equal_allowed;
@@ -104,8 +114,9 @@ struct store_op {
 
     /* out */
     enum store_error error;
-    enum store_verdict verdict;
-    uint64_t highest;   /* the fence after this operation */
+    enum store_verdict
+        verdict;        /* of ADMIT; of RAISE: ACCEPTED (raised, or there already: no record), or STALE (lower) */
+    uint64_t highest;   /* the fence after this operation; of RESET: the one that was deleted */
     uint64_t effect_id; /* ADMIT with an intent written; else 0 */
     uint64_t audit_id;  /* the record appended by this operation; else 0 */
 };
@@ -124,7 +135,9 @@ struct store_options {
     /* Called on the writer thread for every fence that a batch raised: after its commit, before any verdict
      * of the batch is handed out. The gate learns of a raise here; later would be too late (G3). May be NULL. */
     void (*raised)(void *arg, struct slice ns, struct slice key, uint64_t token);
-    void *raised_arg;
+    /* The same for every fence that was reset, in the order of both. May be NULL. */
+    void (*reset)(void *arg, struct slice ns, struct slice key);
+    void *raised_arg; /* of both */
     /* Something an operator should know (retry after an error, recovered, leftovers found). May be NULL. */
     void (*notice)(void *arg, const char *text);
     void *notice_arg;
@@ -167,6 +180,28 @@ struct fence {
 };
 enum store_error store_fence_get(struct store_reader *reader, struct slice ns, struct slice key, struct fence *out)
     __attribute__((warn_unused_result));
+
+/* Fences by namespace, then key, in the order of their bytes. */
+struct fence_filter {
+    struct slice ns, prefix;          /* the namespace; what keys begin with; absent: any */
+    struct slice after_ns, after_key; /* go on behind this fence, there or not; absent: from the start */
+    size_t limit;                     /* most fences to deliver; at least 1 */
+};
+struct fence_entry {
+    struct slice ns, key;
+    struct fence fence;
+};
+/* Calls `each` in order, entry valid only within the call; false from it stops. *more: there is one more than `limit`
+ * that fits. */
+enum store_error store_fences_query(struct store_reader *reader, const struct fence_filter *filter,
+                                    bool (*each)(void *arg, const struct fence_entry *entry), void *arg, bool *more)
+    __attribute__((warn_unused_result));
+
+/* Effects in doubt with ids above `after`, oldest first, each as its intent with the effect's id in `id`. The rest as
+ * with audits. */
+enum store_error store_effects_query(struct store_reader *reader, uint64_t after, size_t limit,
+                                     bool (*each)(void *arg, const struct audit_record *intent), void *arg,
+                                     uint64_t *next_after) __attribute__((warn_unused_result));
 
 /* Audit query. Absent slices and zeroes do not filter. */
 struct audit_filter {

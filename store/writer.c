@@ -4,12 +4,14 @@
  * Queue and ownership. store_submit() links the op into a list under a mutex; from then on it is the writer's. The
  * writer takes the whole list at once, works it off in chunks of one transaction and one sync each, and gives every op
  * back through `done`, once. While one commit runs the next list gathers: group commit without a timer. After a
- * commit come first the `raised` calls of the chunk, then its `done` calls in the order of submission: the gate must
- * know of a raise before anyone may act on a verdict.
+ * commit come first the `raised` and `reset` calls of the chunk, then its `done` calls, all in the order of submission:
+ * the gate must know of a raise before anyone may act on a verdict.
  *
  * Room. LMDB needs free pages even to delete, and copies every page it changes, so a map that is filled up can't be
  * emptied any more. A reserve is therefore kept from new work (admissions, and records that close no effect): these get
- * STORE_FULL while outcomes still go through, in small chunks, since a chunk's copies come out of the same reserve.
+ * STORE_FULL while outcomes still go through, in small chunks, since a chunk's copies come out of the same reserve. So
+ * do resets and resolutions: there can't be more of them than there are fences and effects. Raises there can be without
+ * end, and they may take half of the reserve only.
  *
  * Outcomes. A record that closes an effect says what a partner did; it must not be lost because of new work in the same
  * chunk or because the disk is full for a minute. When a chunk fails its outcomes are tried once more without the new
@@ -54,6 +56,8 @@
 #define DROP_STEPS_MAX 64
 #define TICK_MS 1000
 #define READER_CHECK_TICKS 60
+#define LEAP_MS 60000
+#define LEAP_BELIEVED_MS (24 * 3600 * 1000)
 
 /* A condition that an operator hears of when it comes, and again when it has been gone for a tick: at the edge it may
  * come and go with every chunk. */
@@ -61,6 +65,8 @@ struct trouble {
     bool shown, seen; /* seen: since the last tick */
     const char *gone; /* what is said then */
 };
+
+enum told { TOLD_NOTHING, TOLD_RAISED, TOLD_RESET };
 
 struct writer {
     struct db *db;
@@ -74,15 +80,20 @@ struct writer {
 
     /* The writer thread's own. */
     struct store_op *chunk[CHUNK_OPS];
-    bool raised[CHUNK_OPS];
+    enum told told[CHUNK_OPS]; /* what the gate has to hear of each, once it is durable */
     size_t chunk_len;
     struct store_op *held, **held_end; /* outcomes whose commit failed */
     struct buffer scratch;
     size_t chunk_max;
     bool dropped_some; /* said once */
     bool refuse_new;   /* no room for new work */
+    bool refuse_raise; /* nor for raises */
     bool last;         /* the store is closing and this is the last list */
     struct trouble failing, full;
+    bool end_told; /* that only a restart helps */
+    bool clock_known;
+    int64_t clock_offset;   /* wall clock over time since boot, as far as it is trusted */
+    uint64_t leap_since_ms; /* since boot; 0: the clock has not leapt */
     uint64_t next_tick_ms;
     unsigned ticks;
 
@@ -111,6 +122,13 @@ static bool is_outcome(const struct store_op *op)
     return op->kind == STORE_RECORD && op->record.effect_id != 0;
 }
 
+/* May this op use the reserve? */
+static bool from_reserve(const struct writer *w, const struct store_op *op)
+{
+    return is_outcome(op) || op->kind == STORE_RESET || op->kind == STORE_RESOLVE ||
+           (op->kind == STORE_RAISE && !w->refuse_raise);
+}
+
 /* Health. */
 
 static void publish(struct writer *w)
@@ -120,7 +138,7 @@ static void publish(struct writer *w)
     if (w->health.writable)
         w->health.reason = NULL;
     else if (db_dead(w->db))
-        w->health.reason = "the store failed while it wrote its root page; a restart is needed";
+        w->health.reason = db_dead(w->db);
     else if (w->failing.shown)
         w->health.reason = "the last write to the store failed";
     else
@@ -177,10 +195,15 @@ static enum store_error commit(struct writer *w, struct batch *batch, size_t ope
 
 /* A part of the map, and what the open effects will need: each has a record to come, about as large as its intent, with
  * an entry in the index; after a crash the intents stay beside their records. */
-static uint64_t reserve_pages(const struct db_space *space)
+static uint64_t reserve_base(const struct db_space *space)
 {
     uint64_t part = space->pages / RESERVE_DIVISOR;
-    return (part > RESERVE_PAGES_MIN ? part : RESERVE_PAGES_MIN) + PAGES_PER_EFFECT_PAGE * space->effects;
+    return part > RESERVE_PAGES_MIN ? part : RESERVE_PAGES_MIN;
+}
+
+static uint64_t reserve_pages(const struct db_space *space)
+{
+    return reserve_base(space) + PAGES_PER_EFFECT_PAGE * space->effects;
 }
 
 static uint64_t spare_pages(const struct db_space *space)
@@ -227,6 +250,7 @@ static void look_for_room(struct writer *w)
     }
     uint64_t ops = spare_pages(&space) / PAGES_PER_OP;
     w->refuse_new = ops == 0;
+    w->refuse_raise = w->refuse_new && space.free + reserve_base(&space) / 2 < reserve_pages(&space);
     if (w->refuse_new) {
         trouble(w, &w->full, "store: full: new calls are refused until there is room (retention, a larger max_size)");
         ops = CHUNK_OPS_TIGHT;
@@ -236,24 +260,61 @@ static void look_for_room(struct writer *w)
 
 /* One chunk. */
 
-static uint64_t expiry(const struct writer *w, uint64_t now_ms)
+static uint64_t boot_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* The wall clock, but for a leap ahead: records must not go because a clock was wrong for an hour. A leap that has
+ * lasted a day is believed. */
+static uint64_t trusted_ms(struct writer *w, uint64_t now_ms)
+{
+    uint64_t boot = boot_ms();
+    int64_t offset = (int64_t)now_ms - (int64_t)boot;
+    if (!w->clock_known || offset <= w->clock_offset + LEAP_MS) {
+        w->clock_known = true;
+        w->clock_offset = offset;
+        w->leap_since_ms = 0;
+    } else if (w->leap_since_ms == 0) {
+        w->leap_since_ms = boot;
+        notice(w, "store: the clock leapt ahead; retention goes by the old time until it has stayed so for a day");
+    } else if (boot - w->leap_since_ms > LEAP_BELIEVED_MS) {
+        w->clock_offset = offset;
+    }
+    return (uint64_t)((int64_t)boot + w->clock_offset);
+}
+
+static uint64_t expiry(struct writer *w, uint64_t now_ms)
 {
     uint64_t retain_ms = atomic_load_explicit(&w->retain_ms, memory_order_relaxed);
+    now_ms = trusted_ms(w, now_ms);
     return retain_ms != 0 && now_ms > retain_ms ? now_ms - retain_ms : 0;
 }
 
-static size_t apply(struct writer *w, struct batch *batch, bool outcomes_only)
+static enum told apply_one(struct batch *batch, struct store_op *op)
+{
+    switch (op->kind) {
+    case STORE_ADMIT: return batch_admit(batch, op) ? TOLD_RAISED : TOLD_NOTHING;
+    case STORE_RAISE: return batch_raise(batch, op) ? TOLD_RAISED : TOLD_NOTHING;
+    case STORE_RESET: return batch_reset(batch, op) ? TOLD_RESET : TOLD_NOTHING;
+    case STORE_RESOLVE: batch_resolve(batch, op); return TOLD_NOTHING;
+    case STORE_RECORD: break;
+    }
+    batch_record(batch, op);
+    return TOLD_NOTHING;
+}
+
+static size_t apply(struct writer *w, struct batch *batch, bool reserve_only)
 {
     size_t applied = 0;
     for (size_t i = 0; i < w->chunk_len && batch->txn.error == 0; i++) {
         struct store_op *op = w->chunk[i];
-        w->raised[i] = false;
-        if (outcomes_only && !is_outcome(op))
+        w->told[i] = TOLD_NOTHING;
+        if (reserve_only && !from_reserve(w, op))
             continue;
-        if (op->kind == STORE_ADMIT)
-            w->raised[i] = batch_admit(batch, op);
-        else
-            batch_record(batch, op);
+        w->told[i] = apply_one(batch, op);
         applied += op->error == STORE_OK ? 1 : 0;
     }
     return applied;
@@ -265,12 +326,12 @@ static size_t expire_limit(const struct writer *w, size_t wanted)
 }
 
 /* One transaction. Retention rides on it, twice as fast as records come in: it must keep up, and must not hold up. */
-static enum store_error attempt(struct writer *w, bool outcomes_only)
+static enum store_error attempt(struct writer *w, bool reserve_only)
 {
     struct batch batch;
     batch_begin(&batch, w->db, &w->scratch);
-    size_t applied = apply(w, &batch, outcomes_only);
-    if (!outcomes_only)
+    size_t applied = apply(w, &batch, reserve_only);
+    if (!reserve_only)
         (void)batch_expire(&batch, expiry(w, batch.now_ms), expire_limit(w, EXPIRE_OPS + 2 * applied));
     return commit(w, &batch, applied);
 }
@@ -289,17 +350,24 @@ static void hold(struct writer *w, struct store_op *op)
     w->held_end = &op->next;
 }
 
-static void hand_out(struct writer *w, enum store_error new_error, enum store_error outcome_error)
+static void tell(struct writer *w, const struct store_op *op, enum told told)
+{
+    const struct store_options *options = &w->options;
+    if (told == TOLD_RAISED && options->raised)
+        options->raised(options->raised_arg, op->record.ns, op->record.key, op->highest);
+    if (told == TOLD_RESET && options->reset)
+        options->reset(options->raised_arg, op->record.ns, op->record.key);
+}
+
+static void hand_out(struct writer *w, enum store_error new_error, enum store_error reserve_error)
 {
     bool may_hold = !w->last && !db_dead(w->db);
-    for (size_t i = 0; i < w->chunk_len && new_error == STORE_OK && w->options.raised; i++) {
-        const struct store_op *op = w->chunk[i];
-        if (w->raised[i])
-            w->options.raised(w->options.raised_arg, op->record.ns, op->record.key, op->highest);
-    }
+    for (size_t i = 0; i < w->chunk_len; i++)
+        if ((from_reserve(w, w->chunk[i]) ? reserve_error : new_error) == STORE_OK)
+            tell(w, w->chunk[i], w->told[i]);
     for (size_t i = 0; i < w->chunk_len; i++) {
         struct store_op *op = w->chunk[i];
-        enum store_error error = is_outcome(op) ? outcome_error : new_error;
+        enum store_error error = from_reserve(w, op) ? reserve_error : new_error;
         if (error != STORE_OK && is_outcome(op) && may_hold) {
             hold(w, op);
             continue;
@@ -312,18 +380,18 @@ static void hand_out(struct writer *w, enum store_error new_error, enum store_er
 
 static void run_chunk(struct writer *w)
 {
-    size_t outcomes = 0;
+    size_t reserved = 0;
     for (size_t i = 0; i < w->chunk_len; i++)
-        outcomes += is_outcome(w->chunk[i]) ? 1 : 0;
-    enum store_error new_error = STORE_FULL, outcome_error = STORE_OK;
+        reserved += from_reserve(w, w->chunk[i]) ? 1 : 0;
+    enum store_error new_error = STORE_FULL, reserve_error = STORE_OK;
     if (!w->refuse_new) {
-        new_error = outcome_error = attempt(w, false);
-        if (new_error != STORE_OK && outcomes > 0)
-            outcome_error = attempt(w, true);
-    } else if (outcomes > 0) {
-        outcome_error = attempt(w, true);
+        new_error = reserve_error = attempt(w, false);
+        if (new_error != STORE_OK && reserved > 0)
+            reserve_error = attempt(w, true);
+    } else if (reserved > 0) {
+        reserve_error = attempt(w, true);
     }
-    hand_out(w, new_error, outcome_error);
+    hand_out(w, new_error, reserve_error);
 }
 
 static void run(struct writer *w, struct store_op *list)
@@ -387,8 +455,24 @@ static void measure(struct writer *w)
     pthread_mutex_unlock(&w->health_lock);
 }
 
+/* What was told once stays told: nothing mends it. */
+static void check_place(struct writer *w)
+{
+    char line[200];
+    if (db_dead(w->db) == NULL)
+        db_check_place(w->db);
+    if (db_dead(w->db) == NULL)
+        return;
+    (void)snprintf(line, sizeof line, "store: %s; until then new calls are refused", db_dead(w->db));
+    if (w->failing.shown && !w->end_told)
+        notice(w, line); /* it was in trouble before, of a kind that may pass */
+    w->end_told = true;
+    trouble(w, &w->failing, line);
+}
+
 static void tick(struct writer *w)
 {
+    check_place(w);
     if (w->ticks++ % READER_CHECK_TICKS == 0)
         (void)db_clear_dead_readers(w->db);
     if (w->held)

@@ -30,7 +30,8 @@ refuse "config/ includes neither gateway/ nor store/" '(\.\./)*(gateway|store)/'
 refuse "lmdb.h belongs to store/lmdb*.c" 'lmdb\.h' $(others 'store/lmdb*.[ch]')
 refuse "microhttpd.h belongs to gateway/inbound*.c and gateway/admin*.c" 'microhttpd\.h' \
     $(others 'gateway/inbound*.[ch]' 'gateway/admin*.[ch]' gateway/main.c)
-refuse "curl.h belongs to gateway/upstream*.c" 'curl/' $(others 'gateway/upstream*.[ch]' gateway/main.c)
+refuse "curl.h belongs to gateway/upstream*.c and gateway/command_admin_client.c" 'curl/' \
+    $(others 'gateway/upstream*.[ch]' gateway/command_admin_client.c gateway/main.c)
 refuse "outside store/ only store/store.h is known" 'store/(lmdb|record|writer)' $(others 'store/*')
 [ "$bad" -eq 0 ] && echo "  LINT   layers"
 exit "$bad"

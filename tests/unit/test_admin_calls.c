@@ -123,6 +123,48 @@ static void test_not_found_and_not_allowed(void **state)
     expect(request, "/nothing", 404, "not-found");
 }
 
+/* Bodies and queries of changes are judged before the store is asked. */
+static void test_malformed_changes(void **state)
+{
+    static const struct {
+        const char *method, *target, *body, *content_type;
+    } bad[] = {
+        {"PUT", "/v1/fences/default/k", "{\"token\":43}", NULL},
+        {"PUT", "/v1/fences/default/k", "{\"token\":\"43\"}", "text/plain"},
+        {"PUT", "/v1/fences/default/k?token=43", "{\"token\":\"43\"}", NULL},
+        {"PUT", "/v1/fences/default/%ff", "{\"token\":\"43\"}", NULL},
+        {"PUT", "/v1/fences/default/k", NULL, NULL},
+        {"DELETE", "/v1/fences/default/k", NULL, NULL},
+        {"DELETE", "/v1/fences/default/k?reason=", NULL, NULL},
+        {"DELETE", "/v1/fences/default/k?reason=a%07", NULL, NULL},
+        {"POST", "/v1/effects/1/resolve", "{\"outcome\":\"sent\"}", NULL},
+        {"POST", "/v1/effects/0/resolve", "{\"outcome\":\"sent\",\"note\":\"x\"}", NULL},
+        {"POST", "/v1/effects//resolve", "{\"outcome\":\"sent\",\"note\":\"x\"}", NULL},
+        {"GET", "/v1/fences?cursor=x", NULL, NULL},
+        {"GET", "/v1/effects?state=running", NULL, NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct admin_request request = {.method = bad[i].method,
+                                        .host = "localhost",
+                                        .authorization = "Bearer right",
+                                        .content_type = bad[i].content_type,
+                                        .body = {bad[i].body, bad[i].body == NULL ? 0 : strlen(bad[i].body)}};
+        expect(request, bad[i].target, 400, "malformed-request");
+    }
+}
+
+static void test_no_change_once_it_ends(void **state)
+{
+    static const char body[] = "{\"token\":\"43\"}";
+    struct admin_request request = {
+        .method = "PUT", .host = "localhost", .authorization = "Bearer right", .body = {body, sizeof body - 1}};
+    (void)state;
+    context.ending = true;
+    expect(request, "/v1/fences/default/k", 503, "store-unavailable");
+    context.ending = false;
+}
+
 static void test_malformed(void **state)
 {
     static const char *const bad[] = {"*",
@@ -153,6 +195,8 @@ int main(void)
         cmocka_unit_test(test_strangers_are_refused_whatever_the_token),
         cmocka_unit_test(test_not_found_and_not_allowed),
         cmocka_unit_test(test_malformed),
+        cmocka_unit_test(test_malformed_changes),
+        cmocka_unit_test(test_no_change_once_it_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

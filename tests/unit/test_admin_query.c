@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
@@ -254,6 +255,77 @@ static void test_namespace(void **state)
     assert_false(admin_namespace_valid(TEXT("\xc3\xa4")));
 }
 
+static bool fence_filter(const char *query, struct fence_filter *out, struct admin_cursor *cursor)
+{
+    static char copy[2048];
+    char why[160] = "";
+    assert_true(strlen(query) < sizeof copy);
+    strcpy(copy, query);
+    bool ok = admin_fence_filter((struct admin_span){copy, strlen(copy)}, out, cursor, why, sizeof why);
+    assert_int_equal(why[0] == '\0', ok);
+    return ok;
+}
+
+static void test_fence_filter(void **state)
+{
+    struct fence_filter filter;
+    struct admin_cursor cursor;
+    char query[2 * ADMIN_CURSOR_CAP], text[ADMIN_CURSOR_CAP], ns[65], key[256];
+    (void)state;
+    assert_true(fence_filter("", &filter, &cursor));
+    assert_null(filter.ns.data);
+    assert_null(filter.prefix.data);
+    assert_null(filter.after_key.data);
+    assert_int_equal(filter.limit, 100);
+    assert_true(fence_filter("namespace=a.b&prefix=order%2F&limit=7", &filter, &cursor));
+    assert_slice(filter.ns, "a.b");
+    assert_slice(filter.prefix, "order/");
+    assert_int_equal(filter.limit, 7);
+    memset(ns, 'n', 64);
+    memset(key, 'k', 255);
+    ns[64] = key[255] = '\0';
+    for (size_t len = 1; len <= 255; len += 127) { /* 1, 128, 255 */
+        admin_cursor_format((struct slice){ns, (len + 3) / 4}, (struct slice){key, len}, text);
+        snprintf(query, sizeof query, "cursor=%s", text);
+        assert_true(fence_filter(query, &filter, &cursor));
+        assert_int_equal(filter.after_ns.len, (len + 3) / 4);
+        assert_int_equal(filter.after_key.len, len);
+        assert_memory_equal(filter.after_key.data, key, len);
+    }
+    static const char *const bad[] = {"cursor=6",    "cursor=6x",      "cursor=6161",     "cursor=00",
+                                      "cursor=6100", "cursor=0061",    "cursor=2f0061",   "cursor=6100ff",
+                                      "limit=0",     "limit=1001",     "namespace=a%2Fb", "prefix=a%0A",
+                                      "after=1",     "limit=1&limit=1"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        if (fence_filter(bad[i], &filter, &cursor)) {
+            fail_msg("taken: %s", bad[i]);
+        }
+    }
+    memset(query, '6', sizeof query);
+    memcpy(query, "cursor=", 7);
+    query[7 + 2 * ADMIN_CURSOR_BYTES + 2] = '\0';
+    assert_false(fence_filter(query, &filter, &cursor));
+}
+
+static void test_effects_filter(void **state)
+{
+    static const char *const bad[] = {"state=open", "state=", "after=-1", "after=x", "limit=0", "limit=1e3", "key=k"};
+    uint64_t after = 0;
+    size_t limit = 0;
+    char why[160], none[] = "", all[] = "state=in-doubt&after=18446744073709551615&limit=1000", copy[32];
+    (void)state;
+    assert_true(admin_effects_filter((struct admin_span){none, 0}, &after, &limit, why, sizeof why));
+    assert_int_equal(after, 0);
+    assert_int_equal(limit, 100);
+    assert_true(admin_effects_filter((struct admin_span){all, strlen(all)}, &after, &limit, why, sizeof why));
+    assert_true(after == UINT64_MAX);
+    assert_int_equal(limit, 1000);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        strcpy(copy, bad[i]);
+        assert_false(admin_effects_filter((struct admin_span){copy, strlen(copy)}, &after, &limit, why, sizeof why));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -267,6 +339,8 @@ int main(void)
         cmocka_unit_test(test_filter_refusals),
         cmocka_unit_test(test_long_names_are_cut),
         cmocka_unit_test(test_namespace),
+        cmocka_unit_test(test_fence_filter),
+        cmocka_unit_test(test_effects_filter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -125,7 +125,9 @@ static void the_length_of_an_interim_answer_is_not_the_answers(void **state)
 static void a_101_is_no_answer(void **state)
 {
     (void)state;
-    HEAD("HTTP/1.1 101 Switching Protocols\r\n", "Upgrade: x\r\n", "\r\n");
+    HEAD("HTTP/1.1 101 Switching Protocols\r\n", "Upgrade: x\r\n");
+    assert_false(reply_head_line(&reply, "\r\n", 2)); /* the call is stopped: nothing else would end it */
+    assert_true(reply.nonsense);
     assert_false(reply.head_done);
 }
 

@@ -1,0 +1,26 @@
+/* gateway/admin_int.h - what the files with admin calls share. */
+#ifndef FENCEGATE_ADMIN_INT_H
+#define FENCEGATE_ADMIN_INT_H
+
+#include "gateway/admin_calls.h"
+#include "gateway/admin_query.h"
+#include "store/store.h"
+
+/* One call's input, and the change that it leaves when its answer has to wait for the store. */
+struct call_input {
+    const struct admin_request *request;
+    struct admin_span captured[ADMIN_CAPTURES];
+    struct admin_span query;
+    struct admin_change *change;
+};
+
+void admin_json_answer(struct admin_answer *answer, unsigned status);
+/* False: the problem is in the answer. */
+bool admin_have_reader(struct admin_context *context, struct admin_answer *answer);
+/* {namespace}/{key} of a path, decoded and checked. False: the problem is in the answer. */
+bool admin_fence_path(struct call_input *in, struct slice *ns, struct slice *key, struct admin_answer *answer);
+
+void admin_answer_fence_list(struct admin_context *context, struct call_input *in, struct admin_answer *answer);
+void admin_answer_effects(struct admin_context *context, struct call_input *in, struct admin_answer *answer);
+
+#endif

@@ -1,0 +1,341 @@
+/*
+ * gateway/command_store.c - finds the store, reads it, and brings a change into it.
+ *
+ * A change belongs to the process that holds the store's lock. When that is a gateway, it is asked over its admin
+ * listener, since it also has to tell the calls that are under way; when nobody holds it, this process takes it for the
+ * moment. Which of the two is the case may change while it tries (a gateway that starts or stops), so it tries both in
+ * turn for a while; nothing is asked twice, since only what reached nobody is tried again.
+ */
+#include "gateway/command_store.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "config/config.h"
+#include "gateway/admin_address.h"
+#include "gateway/admin_guard.h"
+#include "gateway/command.h"
+#include "gateway/command_admin_client.h"
+#include "gateway/log.h"
+#include "gateway/timers.h"
+
+#define WHY_CAP 1024
+#define PATIENCE_MS 5000 /* for a gateway that is just starting or stopping */
+#define PAUSE_MS 50
+#define SIZE_UNTOLD ((uint64_t)16 << 30) /* --store alone does not say store.max_size; its default */
+
+void command_complain(const char *command, const char *text)
+{
+    fprintf(stderr, "fencegate %s: %s\n", command, text);
+}
+
+bool command_flush(const char *command)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return true;
+    fprintf(stderr, "fencegate %s: ", command);
+    perror("standard output");
+    return false;
+}
+
+static int fail(const struct store_place *place, int status, const char *text)
+{
+    command_complain(place->command, text);
+    return status;
+}
+
+int place_find(struct store_place *place)
+{
+    char error[WHY_CAP] = "";
+    place->path = place->store_path;
+    if (place->config_file == NULL)
+        return COMMAND_DONE;
+    place->config = config_load(place->config_file, error, sizeof error);
+    if (place->config == NULL)
+        return fail(place, COMMAND_USAGE, error);
+    place->path = place->config->store_path;
+    return COMMAND_DONE;
+}
+
+void place_free(struct store_place *place)
+{
+    if (place->config != NULL)
+        config_unref(&place->config);
+}
+
+int place_read(const struct store_place *place, enum store_error (*read)(struct store_reader *reader, void *arg),
+               void *arg)
+{
+    struct store *store = NULL;
+    struct store_reader *reader = NULL;
+    char why[WHY_CAP] = "";
+    if (store_open_readonly(place->path, &store, why, sizeof why) != STORE_OK)
+        return fail(place, COMMAND_STORE, why);
+    enum store_error error = store_reader_open(store, &reader);
+    if (error == STORE_OK)
+        error = read(reader, arg);
+    store_reader_close(&reader);
+    store_close(&store);
+    if (error == STORE_OK)
+        return COMMAND_DONE;
+    snprintf(why, sizeof why, "%s: %s", place->path,
+             error == STORE_FORMAT ? "a record does not decode" : "the store can't be read");
+    return fail(place, COMMAND_STORE, why);
+}
+
+/* ---- in the store itself ---- */
+
+struct direct {
+    struct store_op op;
+    sem_t done;
+};
+
+static void on_done(struct store_op *op) /* writer thread */
+{
+    sem_post(&((struct direct *)op)->done);
+}
+
+static void on_notice(void *arg, const char *text)
+{
+    const struct store_place *place = arg;
+    command_complain(place->command, text);
+}
+
+static bool write_one(void *arg, const struct audit_record *record)
+{
+    audit_record_write(arg, record);
+    return false;
+}
+
+/* What the admin listener would answer. */
+static bool write_result(struct store *store, const struct store_op *op, struct jsonout *out)
+{
+    struct store_reader *reader = NULL;
+    struct fence_entry entry = {.ns = op->record.ns, .key = op->record.key};
+    struct audit_filter filter = {.after = op->audit_id - 1, .limit = 1};
+    uint64_t next, in_flight = 0;
+    enum store_error error = store_reader_open(store, &reader);
+    if (error == STORE_OK && op->kind == STORE_RAISE) {
+        error = store_fence_get(reader, entry.ns, entry.key, &entry.fence);
+        fence_write(out, &entry, &in_flight); /* nobody serves this store */
+    } else if (error == STORE_OK && op->kind == STORE_RESOLVE) {
+        error = store_audit_query(reader, &filter, write_one, out, &next);
+    }
+    store_reader_close(&reader);
+    return error == STORE_OK;
+}
+
+static int judge(const struct store_place *place, struct store *store, const struct store_op *op, struct jsonout *out)
+{
+    char text[WHY_CAP];
+    switch (op->error) {
+    case STORE_OK: break;
+    case STORE_NOT_FOUND:
+        return fail(place, COMMAND_REFUSED,
+                    op->kind == STORE_RESET
+                        ? "No token has been accepted for this key."
+                        : "No effect with this id is in doubt or recorded as unknown in the audit.");
+    case STORE_ALREADY: return fail(place, COMMAND_REFUSED, "This effect has been resolved before.");
+    case STORE_FULL: return fail(place, COMMAND_STORE, "The store is full; nothing was changed.");
+    default: return fail(place, COMMAND_STORE, "The store can't be written; nothing was changed.");
+    }
+    if (op->kind == STORE_RAISE && op->verdict == VERDICT_STALE) {
+        snprintf(text, sizeof text, "Token %" PRIu64 " is below %" PRIu64 ", the highest accepted for this key.",
+                 op->record.token, op->highest);
+        return fail(place, COMMAND_REFUSED, text);
+    }
+    if (!write_result(store, op, out))
+        return fail(place, COMMAND_STORE, "It was done, but the store can't be read.");
+    return COMMAND_DONE;
+}
+
+/* False: a gateway has the store; else *status says how it went. */
+static bool change_directly(const struct store_place *place, struct direct *direct, struct jsonout *out, int *status)
+{
+    struct store *store = NULL;
+    char why[WHY_CAP] = "";
+    struct store_place said = *place;
+    struct store_options options = {
+        .path = place->path,
+        .max_size = place->config == NULL ? SIZE_UNTOLD : place->config->store_max_size,
+        .drop_oldest = place->config != NULL && place->config->audit_drop_oldest,
+        .notice = on_notice,
+        .notice_arg = &said,
+    };
+    enum store_error error = store_open(&options, &store, why, sizeof why);
+    if (error == STORE_BUSY)
+        return false;
+    if (error != STORE_OK) {
+        *status = fail(place, COMMAND_STORE, why);
+        return true;
+    }
+    admin_address_remove(place->path); /* of a gateway that was killed */
+    direct->op.done = on_done;
+    store_submit(store, &direct->op);
+    while (sem_wait(&direct->done) != 0)
+        continue;
+    *status = judge(place, store, &direct->op, out);
+    store_close(&store);
+    return true;
+}
+
+/* ---- through the gateway ---- */
+
+static void percent_encode(struct jsonout *out, struct slice text)
+{
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_~";
+    for (size_t i = 0; i < text.len; i++) {
+        char escape[4];
+        snprintf(escape, sizeof escape, "%%%02X", (unsigned)(unsigned char)text.data[i]);
+        if (memchr(plain, text.data[i], sizeof plain - 1) != NULL)
+            jsonout_raw(out, &text.data[i], 1);
+        else
+            jsonout_raw(out, escape, 3);
+    }
+}
+
+static void append(struct jsonout *out, const char *text)
+{
+    jsonout_raw(out, text, strlen(text));
+}
+
+static void write_call(enum store_op_kind kind, const struct audit_record *record, struct jsonout *target,
+                       struct jsonout *body)
+{
+    char id[32];
+    if (kind == STORE_RESOLVE) {
+        snprintf(id, sizeof id, "%" PRIu64, record->effect_id);
+        append(target, "/v1/effects/");
+        append(target, id);
+        append(target, "/resolve");
+    } else {
+        append(target, "/v1/fences/");
+        percent_encode(target, record->ns);
+        append(target, "/");
+        percent_encode(target, record->key);
+    }
+    if (kind == STORE_RESET) {
+        append(target, "?reason=");
+        percent_encode(target, record->reason);
+    } else {
+        jsonout_object_begin(body);
+        if (kind == STORE_RAISE)
+            jsonout_member_id(body, "token", record->token);
+        jsonout_member_string(body, kind == STORE_RAISE ? "reason" : "outcome", record->reason.data,
+                              record->reason.len);
+        jsonout_member_string(body, "note", record->note.data, record->note.len);
+        jsonout_object_end(body);
+    }
+    jsonout_raw(target, "", 1);
+}
+
+static int explain_status(const struct store_place *place, long status, const struct jsonout *body)
+{
+    json_t *problem = json_loadb(body->len == 0 ? "" : body->text, body->len, 0, NULL);
+    const char *detail = json_string_value(json_object_get(problem, "detail"));
+    int result = status == 404 || status == 409 ? COMMAND_REFUSED : status == 400 ? COMMAND_USAGE : COMMAND_STORE;
+    char text[WHY_CAP];
+    if (status == 401)
+        snprintf(text, sizeof text,
+                 "the running gateway does not take this admin token; give -c FILE if its "
+                 "configuration names a token_file");
+    else if (detail != NULL)
+        snprintf(text, sizeof text, "%s", detail);
+    else
+        snprintf(text, sizeof text, "the running gateway answered with status %ld", status);
+    json_decref(problem);
+    return fail(place, result, text);
+}
+
+static int load_token(const struct store_place *place, struct admin_token *token)
+{
+    char error[WHY_CAP], file[4096];
+    const char *named = place->config == NULL ? NULL : place->config->admin_token_file;
+    if (named == NULL) { /* named all the same: a missing one must not be made here */
+        snprintf(file, sizeof file, "%s/admin.token", place->path);
+        named = file;
+    }
+    log_set_level(LOG_ERROR);
+    if (admin_token_load(named, place->path, token, error, sizeof error))
+        return COMMAND_DONE;
+    token->text[0] = '\0';
+    return fail(place, COMMAND_STORE, error);
+}
+
+/* False: it can't be reached (yet); else *status says how it went. */
+static bool change_by_gateway(const struct store_place *place, enum store_op_kind kind,
+                              const struct audit_record *record, struct jsonout *out, int *status)
+{
+    static const char *const methods[] = {[STORE_RAISE] = "PUT", [STORE_RESET] = "DELETE", [STORE_RESOLVE] = "POST"};
+    char address[ADMIN_ADDRESS_CAP], why[128], text[WHY_CAP];
+    struct admin_token token;
+    struct jsonout target = {0}, body = {0};
+    long http = 0;
+    if (!admin_address_read(place->path, address))
+        return false;
+    *status = load_token(place, &token);
+    if (*status != COMMAND_DONE)
+        return true;
+    token.text[token.len] = '\0';
+    write_call(kind, record, &target, &body);
+    enum client_result result = CLIENT_FAILED;
+    snprintf(why, sizeof why, "out of memory");
+    if (!target.failed && !body.failed) {
+        struct client_call call = {address, token.text, methods[kind], target.text, body.len == 0 ? NULL : body.text};
+        result = client_call(&call, &http, out, why, sizeof why);
+    }
+    admin_token_clear(&token);
+    jsonout_free(&target);
+    jsonout_free(&body);
+    if (result == CLIENT_UNREACHABLE)
+        return false;
+    if (result == CLIENT_ANSWERED && (http == 200 || http == 204))
+        return true;
+    if (result == CLIENT_ANSWERED) {
+        *status = explain_status(place, http, out);
+    } else {
+        snprintf(text, sizeof text, "the running gateway at %s: %s; whether it was done is not known", address, why);
+        *status = fail(place, COMMAND_STORE, text);
+    }
+    return true;
+}
+
+static bool store_there(const struct store_place *place, int *status)
+{
+    char why[WHY_CAP] = "";
+    struct store *store = NULL;
+    if (store_open_readonly(place->path, &store, why, sizeof why) != STORE_OK) {
+        *status = fail(place, COMMAND_STORE, why); /* serving would make a new one: a misspelt path must not */
+        return false;
+    }
+    store_close(&store);
+    return true;
+}
+
+int place_change(const struct store_place *place, enum store_op_kind kind, const struct audit_record *record,
+                 struct jsonout *out)
+{
+    struct direct direct = {.op = {.kind = kind, .record = *record}};
+    uint64_t end = monotonic_ms() + PATIENCE_MS;
+    int status = COMMAND_DONE;
+    if (!store_there(place, &status))
+        return status;
+    if (sem_init(&direct.done, 0, 0) != 0)
+        return fail(place, COMMAND_STORE, "cannot make a semaphore");
+    while (!change_directly(place, &direct, out, &status) && !change_by_gateway(place, kind, record, out, &status)) {
+        const struct timespec pause = {0, PAUSE_MS * 1000000L};
+        if (monotonic_ms() >= end) {
+            status = fail(place, COMMAND_STORE,
+                          "the store is in use by another process, and no running gateway can be reached");
+            break;
+        }
+        nanosleep(&pause, NULL);
+    }
+    sem_destroy(&direct.done);
+    return status;
+}

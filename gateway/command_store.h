@@ -1,0 +1,38 @@
+/*
+ * gateway/command_store.h - what the subcommands share: which store, reading it, and changing it beside a running
+ * gateway or without one.
+ */
+#ifndef FENCEGATE_COMMAND_STORE_H
+#define FENCEGATE_COMMAND_STORE_H
+
+#include <stdbool.h>
+
+#include "gateway/jsonout.h"
+#include "store/store.h"
+
+enum { COMMAND_DONE = 0, COMMAND_REFUSED = 1, COMMAND_USAGE = 2, COMMAND_STORE = 3 };
+
+struct config;
+
+/* Set `command` and one of the next two. */
+struct store_place {
+    const char *command;                  /* for messages */
+    const char *config_file, *store_path; /* -c FILE or --store DIR */
+    const struct config *config;          /* NULL with --store */
+    const char *path;
+};
+/* All return an exit status, and whatever is not COMMAND_DONE was said on standard error. */
+int place_find(struct store_place *place);
+void place_free(struct store_place *place);
+int place_read(const struct store_place *place, enum store_error (*read)(struct store_reader *reader, void *arg),
+               void *arg);
+/* STORE_RAISE, STORE_RESET or STORE_RESOLVE with the record that it needs: through the gateway that serves this store,
+ * or, when none does, in the store itself. `out` gets the JSON object that the admin listener answers (nothing for a
+ * reset). */
+int place_change(const struct store_place *place, enum store_op_kind kind, const struct audit_record *record,
+                 struct jsonout *out);
+
+void command_complain(const char *command, const char *text);
+bool command_flush(const char *command); /* false: standard output failed, which was said */
+
+#endif
