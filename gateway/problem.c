@@ -52,7 +52,7 @@ static const char *const general_detail[REASON_COUNT] = {
                                      "route's drain_timeout. Nothing was sent; repeat the call.",
     [REASON_NO_ROUTE] = "No route matches this host and path.",
     [REASON_BODY_TOO_LARGE] = "The request body is larger than limits.body allows.",
-    [REASON_HEADERS_TOO_LARGE] = "The request headers are larger than limits.headers allows.",
+    [REASON_HEADERS_TOO_LARGE] = "The request headers are larger than limits.headers allows, or too many.",
     [REASON_OVERLOADED] = "A limit on connections, calls in flight or buffered bytes is reached, or the route's "
                           "breaker is open. Nothing was sent; repeat the call later.",
     [REASON_STORE_UNAVAILABLE] = "The fence can't be read or written, so nothing was sent. Repeat the call later.",
