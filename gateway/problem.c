@@ -42,8 +42,9 @@ static const char *const general_detail[REASON_COUNT] = {
                                  "reading.",
     [REASON_STALE_TOKEN] = "The fencing token is below the highest accepted for this key. The lease has passed to "
                            "another worker: stop work on this key.",
-    [REASON_SUPERSEDED] = "A newer token was accepted for this key while this call waited to be sent. The lease has "
-                          "passed to another worker: stop work on this key.",
+    [REASON_SUPERSEDED] =
+        "A newer token was accepted for this key, or its fence was reset, while this call waited to be "
+        "sent. Stop work on this key until you hold a new lease.",
     [REASON_TOKEN_USED] = "This fencing token has been used, and on this route each token works once. Take a new lease "
                           "for the next call.",
     [REASON_IMPLAUSIBLE_TOKEN] = "The fencing token is further above the highest accepted for this key than the "

@@ -43,6 +43,7 @@
 #include <time.h>
 
 #include "store/apply.h"
+#include "store/clock.h"
 
 #define CHUNK_OPS 1024       /* most ops in one transaction */
 #define CHUNK_OPS_TIGHT 16   /* the same while new work is refused */
@@ -56,8 +57,6 @@
 #define DROP_STEPS_MAX 64
 #define TICK_MS 1000
 #define READER_CHECK_TICKS 60
-#define LEAP_MS 60000
-#define LEAP_BELIEVED_MS (24 * 3600 * 1000)
 
 /* A condition that an operator hears of when it comes, and again when it has been gone for a tick: at the edge it may
  * come and go with every chunk. */
@@ -91,9 +90,7 @@ struct writer {
     bool last;         /* the store is closing and this is the last list */
     struct trouble failing, full;
     bool end_told; /* that only a restart helps */
-    bool clock_known;
-    int64_t clock_offset;   /* wall clock over time since boot, as far as it is trusted */
-    uint64_t leap_since_ms; /* since boot; 0: the clock has not leapt */
+    struct trusted_clock clock;
     uint64_t next_tick_ms;
     unsigned ticks;
 
@@ -104,11 +101,16 @@ struct writer {
     atomic_bool writable; /* health.writable for those who ask on every call */
 };
 
-static uint64_t monotonic_ms(void)
+static uint64_t read_clock(clockid_t id)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(id, &now);
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static uint64_t monotonic_ms(void)
+{
+    return read_clock(CLOCK_MONOTONIC);
 }
 
 static void notice(struct writer *w, const char *text)
@@ -260,36 +262,13 @@ static void look_for_room(struct writer *w)
 
 /* One chunk. */
 
-static uint64_t boot_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_BOOTTIME, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
-/* The wall clock, but for a leap ahead: records must not go because a clock was wrong for an hour. A leap that has
- * lasted a day is believed. */
-static uint64_t trusted_ms(struct writer *w, uint64_t now_ms)
-{
-    uint64_t boot = boot_ms();
-    int64_t offset = (int64_t)now_ms - (int64_t)boot;
-    if (!w->clock_known || offset <= w->clock_offset + LEAP_MS) {
-        w->clock_known = true;
-        w->clock_offset = offset;
-        w->leap_since_ms = 0;
-    } else if (w->leap_since_ms == 0) {
-        w->leap_since_ms = boot;
-        notice(w, "store: the clock leapt ahead; retention goes by the old time until it has stayed so for a day");
-    } else if (boot - w->leap_since_ms > LEAP_BELIEVED_MS) {
-        w->clock_offset = offset;
-    }
-    return (uint64_t)((int64_t)boot + w->clock_offset);
-}
-
 static uint64_t expiry(struct writer *w, uint64_t now_ms)
 {
     uint64_t retain_ms = atomic_load_explicit(&w->retain_ms, memory_order_relaxed);
-    now_ms = trusted_ms(w, now_ms);
+    bool leapt;
+    now_ms = trusted_ms(&w->clock, now_ms, read_clock(CLOCK_BOOTTIME), &leapt);
+    if (leapt)
+        notice(w, "store: the clock leapt ahead; retention goes by the old time until it has stayed so for a day");
     return retain_ms != 0 && now_ms > retain_ms ? now_ms - retain_ms : 0;
 }
 

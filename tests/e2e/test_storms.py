@@ -13,7 +13,7 @@ import pytest
 
 import expect
 from client import Connection, fenced, request
-from gateway import PATIENCE, SANITIZED, Gateway, eventually, route
+from gateway import PATIENCE, SANITIZED, eventually, route
 from partner import FullListener, Held
 
 DAY = 86_400
