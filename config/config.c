@@ -17,6 +17,7 @@
 #include "config/route_config.h"
 #include "config/secret.h"
 #include "config/units.h"
+#include "config/json_memory.h"
 
 #define FILE_MAX (4 * 1024 * 1024)
 
@@ -222,6 +223,11 @@ static json_t *parse_file(struct conf_reader *reader)
         fail_unreadable(reader, problem);
         return NULL;
     }
+    if (!json_memory_open(len)) {
+        fail_unreadable(reader, "out of memory");
+        conf_file_free(text, len);
+        return NULL;
+    }
     json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL)
         fail_syntax(reader, text, &error);
@@ -244,13 +250,16 @@ static void read_document(struct conf_reader *reader, struct config *config)
     const struct conf_where root = {NULL, NULL, 0};
     const struct conf_field document = {.fields = top_fields};
     json_t *json = parse_file(reader);
-    if (json == NULL)
+    if (json == NULL) {
+        json_memory_close();
         return;
+    }
     config->file = conf_store_text(reader, reader->file, strlen(reader->file));
     conf_read_object(reader, &root, json, &document, config);
     if (!reader->failed)
         check_listeners(reader, &root, config);
     json_decref(json);
+    json_memory_close();
 }
 
 static void owner_free(struct owner *owner)

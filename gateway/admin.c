@@ -312,13 +312,15 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
     return MHD_YES;
 }
 
-/* Out of file descriptors, libmicrohttpd stops accepting until a connection of its own ends. Without one it would try
- * again at once, for ever, and eat a core just when the proxy needs it: then this thread takes a pause. */
+enum { RUNS_UNTIL_PAUSE = 32 };
+
+/* Out of file descriptors, libmicrohttpd takes its listener off its set until a connection ends, and puts it back only
+ * when it is run again, or (without a connection) tries again at once, for ever. So the listener is watched here too,
+ * and where it can't be accepted from this thread takes a pause. */
 static bool accept_fails(struct admin *admin)
 {
-    const union MHD_DaemonInfo *info = MHD_get_daemon_info(admin->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
     struct pollfd listener = {.fd = admin->listen_fd, .events = POLLIN};
-    return info != NULL && info->num_connections == 0 && poll(&listener, 1, 0) == 1;
+    return poll(&listener, 1, 0) == 1;
 }
 
 static int wait_ms(struct admin *admin, int look_ms)
@@ -337,15 +339,20 @@ static void *admin_thread(void *arg)
 {
     struct admin *admin = arg;
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(admin->daemon, MHD_DAEMON_INFO_EPOLL_FD);
-    struct pollfd waits[3] = {{.fd = admin->stop_fd, .events = POLLIN},
+    struct pollfd waits[4] = {{.fd = admin->stop_fd, .events = POLLIN},
                               {.fd = admin->context.inbox.event_fd, .events = POLLIN},
-                              {.fd = info->epoll_fd, .events = POLLIN}};
+                              {.fd = info->epoll_fd, .events = POLLIN},
+                              {.fd = admin->listen_fd, .events = POLLIN}};
     while (waits[0].revents == 0) {
         int look_ms = admin_changes_run(&admin->context); /* before the daemon runs: it may resume connections */
         admin->due = false;
         MHD_run(admin->daemon);
         bool pause = accept_fails(admin);
-        if (poll(waits, pause ? 2 : 3, pause ? ACCEPT_PAUSE_MS : wait_ms(admin, look_ms)) < 0 && errno != EINTR) {
+        for (int i = 0; pause && i < RUNS_UNTIL_PAUSE; i++) { /* it takes ten connections a run */
+            MHD_run(admin->daemon);
+            pause = accept_fails(admin);
+        }
+        if (poll(waits, pause ? 2 : 4, pause ? ACCEPT_PAUSE_MS : wait_ms(admin, look_ms)) < 0 && errno != EINTR) {
             log_message(LOG_ERROR, "admin-stopped", "poll: %s", strerror(errno));
             break;
         }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "config/json_memory.h"
 #include "config/units.h"
 #include "gateway/token.h"
 
@@ -24,6 +25,10 @@ bool admin_content_type_json(const char *content_type)
 static json_t *read_object(struct slice body, char *why, size_t why_cap)
 {
     json_error_t error;
+    if (!json_memory_open(body.len)) {
+        snprintf(why, why_cap, "The gateway is out of memory.");
+        return NULL;
+    }
     json_t *object = json_loadb(body.data == NULL ? "" : body.data, body.len, JSON_REJECT_DUPLICATES, &error);
     if (object == NULL) {
         snprintf(why, why_cap, "The body is not valid JSON: %s.", error.text);
@@ -116,6 +121,7 @@ bool admin_body_raise(struct slice body, struct admin_raise *out, char *why, siz
         snprintf(why, why_cap, "%s", wrong);
     }
     json_decref(object);
+    json_memory_close();
     return ok && wrong == NULL;
 }
 
@@ -129,5 +135,6 @@ bool admin_body_resolve(struct slice body, struct admin_resolution *out, char *w
         snprintf(why, why_cap, "%s", wrong);
     }
     json_decref(object);
+    json_memory_close();
     return ok && wrong == NULL;
 }

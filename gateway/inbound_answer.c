@@ -32,21 +32,28 @@ static void resume(struct request *request)
 }
 
 /* libmicrohttpd refuses what it can't send (CR, LF, an empty value): such a field is left out, never a crash. */
-static void add_header(struct MHD_Response *response, const char *name, const char *value)
+static bool add_header(struct MHD_Response *response, const char *name, const char *value)
 {
     if (value[0] == '\0')
         value = " "; /* the same on the wire; libmicrohttpd refuses an empty one */
-    if (MHD_add_response_header(response, name, value) != MHD_YES)
-        log_message(LOG_DEBUG, "header-left-out", "%s", name);
+    if (MHD_add_response_header(response, name, value) == MHD_YES)
+        return true;
+    log_message(LOG_DEBUG, "header-left-out", "%s", name);
+    return false;
 }
 
-static void add_effect(struct MHD_Response *response, const struct request *request)
+/* An answer that does not say what became of the effect is worse than none: the connection is closed instead. */
+static void add_effect(struct request *request)
 {
-    add_header(response, "Fencegate-Effect", effect_name(request->effect));
-    if (request->effect_id != 0) {
+    bool told = add_header(request->response, "Fencegate-Effect", effect_name(request->effect));
+    if (told && request->effect_id != 0) {
         char id[TOKEN_DIGITS_MAX + 1];
         token_format(request->effect_id, id);
-        add_header(response, "Fencegate-Effect-Id", id);
+        told = add_header(request->response, "Fencegate-Effect-Id", id);
+    }
+    if (!told) {
+        MHD_destroy_response(request->response);
+        request->response = NULL;
     }
 }
 
@@ -101,7 +108,7 @@ void inbound_answer(struct request *request)
         jsonout_free(&body); /* inbound_queue() closes the connection: no memory for an answer */
     else {
         add_problem_headers(request->response, request, &problem);
-        add_effect(request->response, request);
+        add_effect(request);
     }
     request->answer_begun = true;
     resume(request);
@@ -214,7 +221,7 @@ void inbound_reply_ready(struct request *request)
     request->response = make_partner_response(request);
     if (request->response != NULL) {
         add_partner_headers(request->response, &request->reply);
-        add_effect(request->response, request);
+        add_effect(request);
     }
     request->answer_begun = true;
     resume(request);

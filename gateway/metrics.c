@@ -41,9 +41,11 @@ static struct metrics_route *make_route(const char *name)
 {
     struct metrics_route *route = calloc(1, sizeof *route);
     if (route == NULL)
-        abort();
-    if (name != NULL && (route->name = strdup(name)) == NULL)
-        abort();
+        return NULL;
+    if (name != NULL && (route->name = strdup(name)) == NULL) {
+        free(route);
+        return NULL;
+    }
     route->next = atomic_load(&routes);
     atomic_store(&routes, route);
     return route;

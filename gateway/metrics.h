@@ -15,7 +15,7 @@ struct store_health;
 struct jsonout;
 
 /* Finds or makes the counters of a route; NULL name: those of requests without a route. Takes a lock: called when a
- * configuration is put in force, not per request. Never NULL (aborts without memory: only at start and reload). */
+ * configuration is put in force, not per request. NULL: no memory. */
 struct metrics_route *metrics_route(const char *name);
 
 /* One request ended. */

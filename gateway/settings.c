@@ -16,6 +16,12 @@ struct settings *settings_new(const struct config *config)
         free(settings);
         return NULL;
     }
+    for (size_t i = 0; i < config->route_count; i++)
+        if (metrics_route(config->routes[i].name) == NULL) {
+            free(settings->routes);
+            free(settings);
+            return NULL;
+        }
     settings->config = config;
     atomic_init(&settings->references, 1);
     for (size_t i = 0; i < config->route_count; i++) {

@@ -29,14 +29,55 @@ enum {
     SPARE_HANDLES = 128,
 };
 
+/* libcurl does not tell of every failed allocation, and after some (7.88: a failed entry in a socket's table of
+ * transfers) its next step is a division by zero. So we listen for ourselves, by thread. */
+static _Thread_local bool starved;
+
+static void *hear(void *memory)
+{
+    starved = starved || memory == NULL;
+    return memory;
+}
+
+static void *heard_malloc(size_t size)
+{
+    return hear(malloc(size));
+}
+
+static void *heard_calloc(size_t count, size_t size)
+{
+    return hear(calloc(count, size));
+}
+
+static void *heard_realloc(void *old, size_t size)
+{
+    return hear(realloc(old, size));
+}
+
+static char *heard_strdup(const char *text)
+{
+    return hear(strdup(text));
+}
+
 bool upstream_global_init(void)
 {
-    return curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
+    return curl_global_init_mem(CURL_GLOBAL_DEFAULT, heard_malloc, free, heard_realloc, heard_strdup, heard_calloc) ==
+           CURLE_OK;
+}
+
+bool upstream_starved(void)
+{
+    bool was = starved;
+    starved = false;
+    return was;
 }
 
 const char *upstream_library(void)
 {
-    return curl_version();
+    static char text[64];
+    snprintf(text, sizeof text, "libcurl/%s",
+             curl_version_info(CURLVERSION_NOW)->version); /* curl_version() starts LDAP */
+    return text;
 }
 
 /* ---- libcurl's timer ---- */
@@ -154,9 +195,13 @@ static void put_back(struct upstream *upstream, struct call *call, bool sound)
     upstream->spare_count++;
 }
 
+static bool make_multi(struct upstream *upstream);
+
 bool upstream_start(struct request *request)
 {
     struct upstream *upstream = request->worker->upstream;
+    if (upstream->multi == NULL && !make_multi(upstream))
+        return false;
     struct call *call = take_spare(upstream);
     if (call == NULL)
         return false;
@@ -191,7 +236,8 @@ static void detach(struct call *call, bool sound)
 {
     struct upstream *upstream = call->upstream;
     untouch(upstream, call);
-    curl_multi_remove_handle(upstream->multi, call->easy);
+    if (upstream->multi != NULL)
+        curl_multi_remove_handle(upstream->multi, call->easy);
     call->request->call = NULL;
     put_back(upstream, call, sound);
 }
@@ -208,7 +254,9 @@ void upstream_resume(struct request *request)
         return;
     request->reply.paused = false;
     request->call->upstream->activity = true;
+    struct upstream *upstream = request->call->upstream;
     curl_easy_pause(request->call->easy, CURLPAUSE_CONT); /* may call upstream_on_body() at once */
+    upstream->broken = upstream_starved() || upstream->broken;
 }
 
 /* ---- results ---- */
@@ -320,6 +368,30 @@ static bool tell_touched(struct upstream *upstream)
     return any;
 }
 
+/* Out of memory libcurl leaves its multi handle in a state that can't be gone on with (it loses calls, and 7.88 divides
+ * by zero when it meets the same socket again). Its calls end here as far as they came; a new one takes over. */
+static void start_over(struct upstream *upstream)
+{
+    struct call *calls = NULL;
+    upstream->broken = false;
+    for (struct request *request = upstream->worker->live; request != NULL; request = request->next) {
+        if (request->call == NULL)
+            continue;
+        curl_multi_remove_handle(upstream->multi, request->call->easy);
+        request->call->next_spare = calls;
+        calls = request->call;
+    }
+    curl_multi_cleanup(upstream->multi);
+    upstream->multi = NULL;
+    (void)make_multi(upstream);
+    while (calls != NULL) {
+        struct call *next = calls->next_spare;
+        calls->unclean = false;
+        on_call_done(calls, CURLE_OUT_OF_MEMORY);
+        calls = next;
+    }
+}
+
 bool upstream_run(struct upstream *upstream)
 {
     int running;
@@ -328,13 +400,33 @@ bool upstream_run(struct upstream *upstream)
     while (upstream->due) {
         upstream->due = false;
         any = true;
-        curl_multi_socket_action(upstream->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+        if (!upstream->broken &&
+            curl_multi_socket_action(upstream->multi, CURL_SOCKET_TIMEOUT, 0, &running) != CURLM_OK)
+            upstream->broken = true;
+        upstream->broken = upstream_starved() || upstream->broken;
     }
     if (any) {
-        take_results(upstream);
+        if (upstream->multi != NULL)
+            take_results(upstream);
+        if (upstream_starved() || upstream->broken)
+            start_over(upstream);
         tell_touched(upstream);
     }
     return any;
+}
+
+static bool make_multi(struct upstream *upstream)
+{
+    upstream->multi = curl_multi_init();
+    if (upstream->multi == NULL)
+        return false;
+    curl_multi_setopt(upstream->multi, CURLMOPT_SOCKETFUNCTION, upstream_on_socket_change);
+    curl_multi_setopt(upstream->multi, CURLMOPT_SOCKETDATA, upstream);
+    curl_multi_setopt(upstream->multi, CURLMOPT_TIMERFUNCTION, on_timer_change);
+    curl_multi_setopt(upstream->multi, CURLMOPT_TIMERDATA, upstream);
+    curl_multi_setopt(upstream->multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
+    curl_multi_setopt(upstream->multi, CURLMOPT_MAXCONNECTS, (long)POOLED_CONNECTIONS);
+    return true;
 }
 
 struct upstream *upstream_new(struct worker *worker)
@@ -344,19 +436,12 @@ struct upstream *upstream_new(struct worker *worker)
         return NULL;
     upstream->worker = worker;
     upstream->timer.fire = on_timer;
-    upstream->multi = curl_multi_init();
-    if (upstream->multi == NULL || !timers_promise(&worker->timers)) {
+    if (!make_multi(upstream) || !timers_promise(&worker->timers)) {
         if (upstream->multi != NULL)
             curl_multi_cleanup(upstream->multi);
         free(upstream);
         return NULL;
     }
-    curl_multi_setopt(upstream->multi, CURLMOPT_SOCKETFUNCTION, upstream_on_socket_change);
-    curl_multi_setopt(upstream->multi, CURLMOPT_SOCKETDATA, upstream);
-    curl_multi_setopt(upstream->multi, CURLMOPT_TIMERFUNCTION, on_timer_change);
-    curl_multi_setopt(upstream->multi, CURLMOPT_TIMERDATA, upstream);
-    curl_multi_setopt(upstream->multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
-    curl_multi_setopt(upstream->multi, CURLMOPT_MAXCONNECTS, (long)POOLED_CONNECTIONS);
     return upstream;
 }
 
@@ -371,7 +456,8 @@ void upstream_free(struct upstream **upstream)
         upstream_call_free(gone->spare);
         gone->spare = next;
     }
-    curl_multi_cleanup(gone->multi); /* closes pooled sockets: upstream_on_socket_close() still runs */
+    if (gone->multi != NULL)
+        curl_multi_cleanup(gone->multi); /* closes pooled sockets: upstream_on_socket_close() still runs */
     upstream_forget_sockets(gone);
     timer_clear(&gone->worker->timers, &gone->timer);
     timers_release(&gone->worker->timers);

@@ -47,12 +47,16 @@ struct upstream {
     struct socket_io *by_port[PORT_CHAINS]; /* by local port */
     bool due;                               /* libcurl wants to be called at once */
     bool activity;
+    bool broken; /* libcurl ran out of memory: the multi handle must not be used again */
 };
 
 /* upstream.c: what libcurl tells of a call; their argument is the call. */
 int upstream_on_before_sending(void *arg, char *peer, char *local, int peer_port, int port);
 size_t upstream_on_head_line(char *line, size_t size, size_t count, void *arg);
 size_t upstream_on_body(char *data, size_t size, size_t count, void *arg);
+
+/* True: an allocation of libcurl failed on this thread since the last time. */
+bool upstream_starved(void);
 
 /* upstream_setup.c: makes the handle ready for the request. False: no memory. */
 bool upstream_set_up(struct call *call, struct request *request) __attribute__((warn_unused_result));

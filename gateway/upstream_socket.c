@@ -93,7 +93,10 @@ static void on_socket_ready(struct io *io, uint32_t events)
         return;
     }
     upstream->activity = true;
-    curl_multi_socket_action(upstream->multi, socket_io->fd, mask, &running); /* may free socket_io */
+    if (!upstream->broken && upstream->multi != NULL &&
+        curl_multi_socket_action(upstream->multi, socket_io->fd, mask, &running) != CURLM_OK) /* may free socket_io */
+        upstream->broken = true;
+    upstream->broken = upstream_starved() || upstream->broken;
 }
 
 static struct socket_io *socket_of(struct upstream *upstream, curl_socket_t fd)

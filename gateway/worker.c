@@ -328,12 +328,17 @@ struct worker *worker_new(const struct worker_options *options, uint16_t *port, 
         worker_free(&worker);
         return NULL;
     }
-    if (!make_parts(worker)) {
+    if (worker->no_route == NULL || !make_parts(worker)) {
         snprintf(error, error_cap, "cannot start a worker: %s", strerror(errno));
         worker_free(&worker);
         return NULL;
     }
     *port = port_of(worker->listen_fd);
+    if (*port == 0) {
+        snprintf(error, error_cap, "cannot learn the port that was bound: %s", strerror(errno));
+        worker_free(&worker);
+        return NULL;
+    }
     return worker;
 }
 
