@@ -14,7 +14,7 @@ COMPILE = $(CC) -std=c11 -D_GNU_SOURCE -I. -pthread $(WARN) $(WERROR) $(OPT) $(P
 
 DEPS_BUILD = gcc libc6-dev pkg-config libmicrohttpd-dev libcurl4-openssl-dev libjansson-dev liblmdb-dev
 DEPS_RUN = python3 ca-certificates curl
-DEPS_TEST = libcmocka-dev python3-pytest clang clang-format cppcheck strace openssl lmdb-utils
+DEPS_TEST = libcmocka-dev python3-pytest clang clang-format cppcheck strace openssl lmdb-utils libfaketime e2fsprogs mount spin
 SUDO = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 APT = $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0
 
@@ -35,16 +35,17 @@ export UBSAN_OPTIONS ?= print_stacktrace=1
 SRC := $(wildcard gateway/*.c config/*.c store/*.c)
 OBJ := $(SRC:%.c=$(BUILD)/%.o)
 LIB := $(BUILD)/fencegate.a
+SHIM = $(BUILD)/tests/sweep/fail.so
 UNIT := $(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(wildcard tests/unit/test_*.c))
 PYTEST = /usr/bin/python3 -B -m pytest -q --tb=short -p no:cacheprovider
 FILES = $(wildcard tests/e2e/test_*.py)
-FORMATTED = $(SRC) $(wildcard gateway/*.h config/*.h store/*.h tests/unit/*.[ch])
+FORMATTED = $(SRC) $(wildcard gateway/*.h config/*.h store/*.h tests/unit/*.[ch]) tests/sweep/fail.c
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc) --no-print-directory
 endif
 say = $(if $(filter-out 0,$(V)),,@printf '  %-6s %s\n' '$1' '$2';)
 
-.PHONY: all run demo test deps deps-run deps-test lint layers format install image image-test bench unit e2e objects clean help
+.PHONY: all run demo test model model-long sweep sweep-long harness test-long deps deps-run deps-test lint layers format install image image-test bench unit e2e objects clean help
 all: $(BUILD)/fencegate ## build build/fencegate (the default)
 
 $(BUILD)/fencegate: $(OBJ)
@@ -54,6 +55,9 @@ $(BUILD)/%.o: %.c | deps
 	$(call say,CC,$@)$(COMPILE) -c -o $@ $<
 $(LIB): $(filter-out $(BUILD)/gateway/main.o,$(OBJ))
 	$(call say,AR,$@)rm -f $@ && ar rcs $@ $^
+$(SHIM): tests/sweep/fail.c | deps
+	@mkdir -p $(@D)
+	$(call say,CC,$@)$(CC) -std=c11 -D_GNU_SOURCE $(WARN) $(WERROR) -O2 -g -fPIC -ftls-model=initial-exec -shared -o $@ $< -ldl -pthread
 $(UNIT): %: %.o $(LIB)
 	$(call say,LINK,$@)$(CC) $(OPT) $(LINK) -o $@ $^ $(PKG_LIBS) -pthread $(LDFLAGS) -lcmocka
 
@@ -81,18 +85,38 @@ test: deps-test ## everything that has to hold before a release, in under ten mi
 	@$(MAKE) unit
 	@$(MAKE) $(ASAN) unit
 	@$(MAKE) $(TSAN) unit ONLY="$(THREADED)"
+	@$(MAKE) model
 	@$(MAKE) demo
+	@$(MAKE) $(ASAN) sweep
 	@$(MAKE) $(ASAN) e2e FILES="$(filter-out $(E2E_PLAIN),$(FILES))"
 	@$(MAKE) e2e FILES="$(E2E_PLAIN)"
 	@$(MAKE) $(TSAN) e2e FILES="$(E2E_THREADS)"
-	@echo "make test: lint, unit tests (plain, ASan+UBSan, TSan), demo and end-to-end tests (ASan+UBSan, plain, TSan) passed"
+	@$(MAKE) harness
+	@echo "make test: lint, unit tests (plain, ASan+UBSan, TSan), model, demo, sweep and end-to-end tests (ASan+UBSan, plain, TSan), harnesses passed"
 
 unit: $(UNIT) ## build and run the unit tests; ONLY="test_store test_gate" picks some
 	@tests/run-unit.sh $(if $(ONLY),$(ONLY:%=$(BUILD)/tests/unit/%),$(UNIT))
+model: deps-test ## order and durability in every interleaving, and planted mistakes that must be found (spin)
+	@MODEL_BUILD=$(BUILD)/model tests/model/check.sh
+model-long: deps-test ## the same with four requests, and with every fault at once (ten minutes, 9 GB)
+	@MODEL_BUILD=$(BUILD)/model tests/model/check.sh long
 e2e: all deps-test ## run the end-to-end tests; FILES="tests/e2e/test_once.py" picks some
 	@printf '  E2E    %s\n' '$(BUILD)/fencegate'
 	@$(if $(SANITIZED),$(NORANDOM)) env FENCEGATE_BIN=$(abspath $(BUILD)/fencegate) FENCEGATE_SANITIZED=$(SANITIZED) $(PYTEST) $(FILES)
-objects: $(OBJ) $(UNIT:%=%.o)
+objects: $(OBJ) $(UNIT:%=%.o) $(SHIM)
+sweep: all $(SHIM) deps-test ## let the Nth malloc, write, send ... fail for many N; SWEEP="--only malloc --nth 7" picks
+	@printf '  SWEEP  %s\n' '$(BUILD)/fencegate'
+	@$(if $(SANITIZED),$(NORANDOM)) env FENCEGATE_BIN=$(abspath $(BUILD)/fencegate) FENCEGATE_SANITIZED=$(SANITIZED) \
+	    SWEEP_SHIM=$(abspath $(SHIM)) /usr/bin/python3 -B tests/sweep/sweep.py $(SWEEP)
+sweep-long: ## the same for every N, also three failures in a row, with and without sanitizers (an hour)
+	@$(MAKE) sweep SWEEP=--every
+	@$(MAKE) $(ASAN) sweep SWEEP=--every
+	@$(MAKE) $(ASAN) sweep SWEEP="--every --many 3"
+harness: all deps-test ## histories, idle limit, last look, kills, power cuts (root); HARNESS="long --seed 7" for the evidence
+	@printf '  HARN   %s\n' '$(BUILD)/fencegate'
+	@env FENCEGATE_BIN=$(abspath $(BUILD)/fencegate) /usr/bin/python3 -B tests/harness/run.py $(or $(HARNESS),short)
+test-long: ## 1,000 histories of 2,000 requests, 1,000 power cuts, 2,000 kills, planted mistakes (half an hour)
+	@$(MAKE) harness HARNESS="$(or $(HARNESS),long)"
 
 lint: layers deps-test ## layer rule, clang -Werror, cppcheck, clang-format
 	@$(MAKE) $(CLANG) objects

@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""Proof that the harnesses can see: each planted mistake must make the harness that looks for its kind fail.
+
+A mutant is the tree with one place changed, compiled in a folder of its own. The place is found by its text; when that
+is no longer there exactly once, the mutant is out of date, and that fails too. `mutants.py NAME...` runs some.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HERE = pathlib.Path(__file__).resolve().parent
+
+HISTORY = ["history.py", "--seed", "1", "--histories", "40", "--stop"]
+LASTLOOK = ["lastlook.py", "--seed", "1", "--tries", "5"]
+POWERCUT = ["powercut.py", "--seed", "1", "--cycles", "60", "--stop"]
+KILL = ["kill.py", "--seed", "1", "--cycles", "50", "--stop"]
+
+# name: (what is wrong, file, its text, the mistake, the harness that must fail)
+MUTANTS = {
+    "no-last-look": (
+        "the token is not looked at again before the first byte", "gateway/gate.c",
+        "bool current = !too_late(entry, ticket);", "bool current = true;", LASTLOOK),
+    "no-waiting": (
+        "a newer call does not wait for older ones", "gateway/gate.c",
+        "return entry->low_count > 0 && entry->low_order < token;",
+        "(void)entry, (void)token;\n    return false;", HISTORY),
+    "gate-not-told": (
+        "the gate does not hear of a raise by the lock service", "gateway/gate.c",
+        "    if (entry != NULL)\n        hear_of(entry, token);", "    if (token == 0)\n        hear_of(entry, token);",
+        HISTORY + ["--announce"]),
+    "wait-cut-short": (
+        "a raise with wait does not wait", "gateway/gate.c",
+        "count += ticket->order < token ? 1 : 0;", "count += ticket->order == 0 ? 1 : 0;", HISTORY + ["--announce"]),
+    "left-too-early": (
+        "the gate is left when the call begins", "gateway/request_call.c",
+        "request_move(request, REQUEST_SENT);", "request_move(request, REQUEST_SENT);\n    request_leave_gate(request);",
+        HISTORY),
+    "sent-again": (
+        "libcurl may send a second time", "gateway/upstream.c",
+        "if (++call->sendings > 1)", "if (++call->sendings > 1)\n        return CURL_PREREQFUNC_OK;\n    if (call->sendings > 9)",
+        HISTORY),
+    "false-not-sent": (
+        "a connection lost after the bytes left counts as not sent", "gateway/upstream.c",
+        "CALL_TIMEOUT : CALL_FAILED;", "CALL_TIMEOUT : CALL_UNREACHABLE;", HISTORY),
+    "cut-with-client": (
+        "the call is cut when its client leaves", "gateway/request.c",
+        "    request->conn = NULL;\n    if (request->state == REQUEST_RECEIVING)",
+        "    request->conn = NULL;\n    if (request->state == REQUEST_SENT) {\n"
+        "        request_cut_call(request, REASON_UPSTREAM_FAILED, NULL);\n        return;\n    }\n"
+        "    if (request->state == REQUEST_RECEIVING)",
+        HISTORY + ["--leave"]),
+    "verdict-forgotten": (
+        "the writer takes what looked current before", "store/apply.c",
+        "if (token < fence)\n        return VERDICT_STALE;", "", HISTORY),
+    "no-metasync": (
+        "the root page is not synced (MDB_NOMETASYNC)", "store/lmdb.c",
+        "path, MDB_NOTLS |", "path, MDB_NOMETASYNC | MDB_NOTLS |", POWERCUT),
+    "no-sync": (
+        "nothing is synced (MDB_NOSYNC)", "store/lmdb.c",
+        "path, MDB_NOTLS |", "path, MDB_NOSYNC | MDB_NOTLS |", POWERCUT),
+    "forward-before-commit": (
+        "verdicts are handed out before the commit", "store/writer.c",
+        "    return commit(w, &batch, applied);",
+        "    hand_out(w, STORE_OK, STORE_OK);\n    w->chunk_len = 0;\n    return commit(w, &batch, applied);", POWERCUT),
+    "no-intent": (
+        "an effect gets an id but no intent", "store/apply.c",
+        "    put_effect(batch, op->effect_id, EFFECT_OPEN, intent);", "    (void)intent;", POWERCUT),
+    "no-intent-killed": (
+        "an effect gets an id but no intent", "store/apply.c",
+        "    put_effect(batch, op->effect_id, EFFECT_OPEN, intent);", "    (void)intent;", KILL),
+    "leftovers-forgotten": (
+        "what a crash left open gets no record", "store/apply.c",
+        "        mark_in_doubt(batch, state->after, (struct slice){intent->data, len});", "        (void)mark_in_doubt;", KILL),
+}
+
+
+def make(tree):
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("MAKE") and name != "MFLAGS"}
+    return subprocess.run(["make", "-C", str(tree), "-j2", "BUILD=build", "OPT=-O1", "build/fencegate"], capture_output=True,
+                          text=True, env=clean)
+
+
+def base(folder):
+    """The tree as it is, compiled: what every mutant starts from."""
+    tree = folder / "base"
+    tree.mkdir()
+    for part in ("gateway", "config", "store"):
+        shutil.copytree(ROOT / part, tree / part)
+    shutil.copy2(ROOT / "Makefile", tree)
+    made = make(tree)
+    if made.returncode != 0:
+        sys.exit(f"mutants: the tree itself does not compile:\n{made.stderr[-2000:]}")
+
+
+def build(name, file, old, new, folder):
+    """The mutant's program; None with a word why not."""
+    tree = folder / name
+    shutil.copytree(folder / "base", tree)
+    source = tree / file
+    text = source.read_text()
+    if text.count(old) != 1:
+        print(f"  {name}: out of date: its text is in {file} {text.count(old)} times, not once")
+        return None
+    text = text.replace(old, new)
+    if "hand_out(w, STORE_OK" in new:
+        declared = "static void hand_out(struct writer *w, enum store_error new_error, enum store_error outcome_error);"
+        text = text.replace("\nstruct writer {", f"\nstruct writer;\n{declared}\n\nstruct writer {{", 1)
+    source.write_text(text)
+    made = make(tree)
+    if made.returncode != 0:
+        print(f"  {name}: does not compile:\n{made.stderr[-2000:]}")
+        return None
+    return tree / "build" / "fencegate"
+
+
+def caught(name, folder):
+    what, file, old, new, harness = MUTANTS[name]
+    program = build(name, file, old, new, folder)
+    if program is None:
+        return False
+    ran = subprocess.run([sys.executable, "-B", str(HERE / harness[0]), *harness[1:]], capture_output=True, text=True,
+                         env={**os.environ, "FENCEGATE_BIN": str(program)})
+    seen = re.search(r"^FAILED: .*\n(.*)$", ran.stdout, re.M)
+    shutil.rmtree(folder / name)
+    if ran.returncode == 1 and seen:
+        print(f"  caught  {name} ({what}): {harness[0]}: {seen[1].strip()[:100]}", flush=True)
+        return True
+    print(f"  MISSED  {name} ({what}): {' '.join(harness)} ended with {ran.returncode}:\n"
+          f"{ran.stdout[-1500:]}{ran.stderr[-1500:]}", flush=True)
+    return False
+
+
+def main():
+    names = sys.argv[1:] or list(MUTANTS)
+    print(f"mutants: {len(names)} planted mistakes", flush=True)
+    with tempfile.TemporaryDirectory(prefix="fencegate-mutants-") as folder:
+        base(pathlib.Path(folder))
+        results = [caught(name, pathlib.Path(folder)) for name in names]
+    print(f"mutants: {sum(results)} passed, {len(results) - sum(results)} failed")
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
