@@ -24,10 +24,10 @@ TSAN = BUILD=$(BUILD)/tsan SANITIZED=1 WERROR= LINK= OPT="-O1 -g -fno-omit-frame
 CLANG = BUILD=$(BUILD)/clang CC=clang WERROR=-Werror OPT=-O1 LINK=
 # Some kernels place memory where ThreadSanitizer does not expect it, unless addresses are not randomised.
 NORANDOM = $(shell setarch -R true 2>/dev/null && echo setarch -R)
-THREADED = $(filter test_store% test_gate% test_metrics,$(notdir $(UNIT)))
+THREADED = $(filter test_store% test_gate% test_metrics test_inbox test_settings test_log,$(notdir $(UNIT)))
 # Sizes and system calls are judged without a sanitizer.
 E2E_PLAIN = $(wildcard tests/e2e/test_memory.py tests/e2e/test_durability.py)
-E2E_THREADS = $(wildcard $(patsubst %,tests/e2e/test_%.py,forwarding once order command))
+E2E_THREADS = $(wildcard $(patsubst %,tests/e2e/test_%.py,forwarding once order command operate))
 export ASAN_OPTIONS ?= detect_leaks=1:detect_stack_use_after_return=1
 export TSAN_OPTIONS ?= halt_on_error=1:second_deadlock_stack=1
 export UBSAN_OPTIONS ?= print_stacktrace=1
