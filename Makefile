@@ -39,7 +39,7 @@ SHIM = $(BUILD)/tests/sweep/fail.so
 UNIT := $(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(wildcard tests/unit/test_*.c))
 PYTEST = /usr/bin/python3 -B -m pytest -q --tb=short -p no:cacheprovider
 FILES = $(wildcard tests/e2e/test_*.py)
-FORMATTED = $(SRC) $(wildcard gateway/*.h config/*.h store/*.h tests/unit/*.[ch]) tests/sweep/fail.c
+FORMATTED = $(SRC) $(wildcard gateway/*.h config/*.h store/*.h tests/unit/*.[ch]) tests/sweep/fail.c tests/bench/fill.c
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc) --no-print-directory
 endif
@@ -98,7 +98,7 @@ unit: $(UNIT) ## build and run the unit tests; ONLY="test_store test_gate" picks
 	@tests/run-unit.sh $(if $(ONLY),$(ONLY:%=$(BUILD)/tests/unit/%),$(UNIT))
 model: deps-test ## order and durability in every interleaving, and planted mistakes that must be found (spin)
 	@MODEL_BUILD=$(BUILD)/model tests/model/check.sh
-model-long: deps-test ## the same with four requests, and with every fault at once (ten minutes, 9 GB)
+model-long: deps-test ## the same with four requests, and with every fault at once (some minutes, 9 GB)
 	@MODEL_BUILD=$(BUILD)/model tests/model/check.sh long
 e2e: all deps-test ## run the end-to-end tests; FILES="tests/e2e/test_once.py" picks some
 	@printf '  E2E    %s\n' '$(BUILD)/fencegate'
@@ -141,9 +141,12 @@ image: ## build the container image (docker, podman or buildah)
 	@tests/image-test.sh build
 image-test: ## build the image without a Docker engine and try it: forward, drop, restart (root)
 	@tests/image-test.sh test
-bench: all ## CPU per forwarded request beside nginx (installs nginx and wrk)
+$(BUILD)/fill: $(BUILD)/tests/bench/fill.o $(LIB)
+	$(call say,LINK,$@)$(CC) $(OPT) $(LINK) -o $@ $^ $(PKG_LIBS) -pthread $(LDFLAGS)
+bench: all $(BUILD)/fill ## CPU per forwarded request beside nginx; start, waiting, draining (installs nginx and wrk)
 	$(call install,nginx wrk)
 	@FENCEGATE_BIN=$(BUILD)/fencegate tests/bench/compare.py
+	@FENCEGATE_BIN=$(BUILD)/fencegate FENCEGATE_FILL=$(BUILD)/fill /usr/bin/python3 -B tests/bench/order.py
 
 clean: ## remove what was built
 	rm -rf $(BUILD)

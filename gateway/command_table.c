@@ -27,7 +27,8 @@ void cell_number(struct jsonout *out, uint64_t value)
 {
     if (value != 0) {
         char digits[TOKEN_DIGITS_MAX + 1];
-        jsonout_raw(out, digits, token_format(value, digits));
+        size_t len = token_format(value, digits);
+    jsonout_raw(out, digits, len);
     }
     cell_end(out);
 }

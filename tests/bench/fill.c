@@ -1,0 +1,79 @@
+/* tests/bench/fill.c - `fill DIR N`: a store with N fences, N audit records and 1,000 effects left open, for timing a
+ * start. */
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "store/store.h"
+
+enum { BATCH = 1000 };
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t all_done = PTHREAD_COND_INITIALIZER;
+static unsigned left;
+static struct store_op ops[BATCH];
+static char keys[BATCH][32];
+
+static void on_done(struct store_op *op)
+{
+    if (op->error != STORE_OK) {
+        fprintf(stderr, "fill: the store failed (%d)\n", (int)op->error);
+        exit(1);
+    }
+    pthread_mutex_lock(&mutex);
+    if (--left == 0)
+        pthread_cond_signal(&all_done);
+    pthread_mutex_unlock(&mutex);
+}
+
+static struct slice of(const char *text)
+{
+    return (struct slice){text, strlen(text)};
+}
+
+static void submit_batch(struct store *store, unsigned first, enum store_op_kind kind, bool intent)
+{
+    left = BATCH;
+    for (unsigned i = 0; i < BATCH; i++) {
+        snprintf(keys[i], sizeof keys[i], "order-%08u", first + i);
+        ops[i] = (struct store_op){.kind = kind, .done = on_done};
+        ops[i].record = (struct audit_record){.route = of("payments"),
+                                              .ns = of("default"),
+                                              .key = of(keys[i]),
+                                              .token = 41,
+                                              .method = of("POST"),
+                                              .path = of("/pay/charges"),
+                                              .client = of("127.0.0.1:1")};
+        ops[i].record.kind = kind == STORE_RECORD ? AUDIT_SENT : (enum audit_kind)0;
+        ops[i].admit.equal_allowed = true;
+        ops[i].admit.intent = intent;
+        store_submit(store, &ops[i]);
+    }
+    pthread_mutex_lock(&mutex);
+    while (left > 0)
+        pthread_cond_wait(&all_done, &mutex);
+    pthread_mutex_unlock(&mutex);
+}
+
+int main(int argc, char **argv)
+{
+    char why[512];
+    struct store *store;
+    if (argc != 3)
+        return 2;
+    unsigned count = (unsigned)strtoul(argv[2], NULL, 10);
+    struct store_options options = {.path = argv[1], .max_size = UINT64_C(16) << 30};
+    if (store_open(&options, &store, why, sizeof why) != STORE_OK) {
+        fprintf(stderr, "fill: %s\n", why);
+        return 1;
+    }
+    for (unsigned i = 0; i < count; i += BATCH) {
+        submit_batch(store, i, STORE_ADMIT, false);
+        submit_batch(store, i, STORE_RECORD, false);
+    }
+    submit_batch(store, 0, STORE_ADMIT, true);
+    _exit(0); /* as after a kill: the effects stay open */
+}
