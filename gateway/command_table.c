@@ -28,7 +28,7 @@ void cell_number(struct jsonout *out, uint64_t value)
     if (value != 0) {
         char digits[TOKEN_DIGITS_MAX + 1];
         size_t len = token_format(value, digits);
-    jsonout_raw(out, digits, len);
+        jsonout_raw(out, digits, len);
     }
     cell_end(out);
 }
