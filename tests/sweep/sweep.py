@@ -94,9 +94,9 @@ def prepare(case, folder):
     options = os.environ.get("ASAN_OPTIONS", "detect_leaks=1") + ":verify_asan_link_order=0:allocator_may_return_null=1"
     script.gateway.env = {"LD_PRELOAD": SHIM, "SWEEP_CONTROL": str(folder / "control"), "SWEEP_TRACE": str(folder / "trace"),
                           "ASAN_OPTIONS": options}
-    if case.mode == "start":  # libcrypto leaves some hundred bytes behind when its own start fails
-        (folder / "leaks").write_text("leak:libcrypto.so\n")
-        script.gateway.env["LSAN_OPTIONS"] = f"suppressions={folder / 'leaks'}:print_suppressions=0"
+    # libcrypto leaves some hundred bytes behind when its own start or its own end fails
+    (folder / "leaks").write_text("leak:libcrypto.so\n")
+    script.gateway.env["LSAN_OPTIONS"] = f"suppressions={folder / 'leaks'}:print_suppressions=0"
     return script, control
 
 
