@@ -38,6 +38,7 @@ enum {
     EXIT_STORE = 3,
     EXIT_CUT = 4,
     POLL_MS = 20,       /* how often a shutdown looks whether the workers are idle */
+    BUSY_MS = 1000,     /* how long a start waits for a store in use */
     FLUSH_MS = 2000,    /* after a cut: for the last records and answers */
     LOG_WAIT_MS = 1000, /* for the log's reader to take the last lines */
     ANSWERS_MS = 1000,  /* after the last outcome: for clients to take their answers */
@@ -146,7 +147,12 @@ static int open_store(struct server *server)
         .raised_arg = server->gateway.gate,
         .notice = on_store_notice,
     };
-    if (store_open(&options, &server->gateway.store, why, sizeof why) != STORE_OK)
+    enum store_error error;
+    uint64_t end = monotonic_ms() + BUSY_MS;
+    while ((error = store_open(&options, &server->gateway.store, why, sizeof why)) == STORE_BUSY &&
+           monotonic_ms() < end)
+        poll(NULL, 0, POLL_MS); /* a command may have the store for the moment */
+    if (error != STORE_OK)
         return complain(EXIT_STORE, why);
     admin_address_remove(config->store_path); /* of a gateway that was killed: nobody may be sent there any more */
     return 0;

@@ -27,6 +27,7 @@
 enum {
     POOLED_CONNECTIONS = 1024,
     SPARE_HANDLES = 128,
+    TRIM_ABOVE = 128, /* calls under way */
 };
 
 /* libcurl does not tell of every failed allocation, and after some (7.88: a failed entry in a socket's table of
@@ -178,21 +179,29 @@ static struct call *take_spare(struct upstream *upstream)
     return call;
 }
 
+/* Before 8.1.1 libcurl keeps a pointer to the last answer's last header line, which it frees when the handle is used
+ * again; a folded first line of the next answer is then written through it. */
+static bool handles_keep_dangling(void)
+{
+    return curl_version_info(CURLVERSION_NOW)->version_num < 0x080101;
+}
+
 /* Only a handle whose call ended well is used again: after a failure libcurl may hold on to things (a read buffer, a
  * resolver) that make its next setting up fail. */
 static void put_back(struct upstream *upstream, struct call *call, bool sound)
 {
     call->request = NULL;
     call->headers = NULL;
-    if (!sound || upstream->spare_count >= SPARE_HANDLES) { /* failed, or coming down from a spike */
+    if (!sound || upstream->one_use || upstream->spare_count >= SPARE_HANDLES) {
         upstream_call_free(call);
-        if (++upstream->freed % SPARE_HANDLES == 0)
+        if (upstream->running-- > TRIM_ABOVE && upstream->running % TRIM_ABOVE == 0) /* coming down from a spike */
             malloc_trim(0); /* glibc keeps what lies between live pieces: some 12 KiB a call */
         return;
     }
     call->next_spare = upstream->spare;
     upstream->spare = call;
     upstream->spare_count++;
+    upstream->running--;
 }
 
 static bool make_multi(struct upstream *upstream);
@@ -217,6 +226,7 @@ bool upstream_start(struct request *request)
         return false;
     }
     request->call = call;
+    upstream->running++;
     upstream->activity = true;
     return true;
 }
@@ -436,6 +446,7 @@ struct upstream *upstream_new(struct worker *worker)
         return NULL;
     upstream->worker = worker;
     upstream->timer.fire = on_timer;
+    upstream->one_use = handles_keep_dangling();
     if (!make_multi(upstream) || !timers_promise(&worker->timers)) {
         if (upstream->multi != NULL)
             curl_multi_cleanup(upstream->multi);

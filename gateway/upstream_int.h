@@ -39,7 +39,9 @@ struct upstream {
     CURLM *multi;
     struct timer timer;
     struct call *spare;
-    unsigned spare_count, freed;
+    unsigned spare_count;
+    unsigned running; /* calls under way */
+    bool one_use;     /* handles can't be used twice */
     struct call *touched;
     struct socket_io **sockets; /* by descriptor */
     size_t socket_cap;

@@ -14,7 +14,6 @@ enum {
     /* Below the idle limit of the servers in use (Node.js: 5 s), else they close just as we send. */
     IDLE_CONNECTION_S = 4,
     CONNECTION_LIFETIME_S = 55, /* a changed DNS answer is followed within a minute */
-    READ_BUFFER = 16 * 1024,
 };
 
 static bool set_fixed(struct call *call)
@@ -25,14 +24,14 @@ static bool set_fixed(struct call *call)
     SET(PRIVATE, call);
     SET(ERRORBUFFER, call->error);
     SET(NOSIGNAL, 1L);
+    SET(QUICK_EXIT,
+        1L); /* else the end of a call joins its resolver's thread, and the whole loop waits for a slow server */
     SET(HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    SET(PROTOCOLS_STR, "http,https");
     SET(FOLLOWLOCATION, 0L);
     SET(PROXY, "");
     SET(NETRC, (long)CURL_NETRC_IGNORED);
     SET(PATH_AS_IS, 1L);
     SET(HTTP_CONTENT_DECODING, 0L);
-    SET(BUFFERSIZE, (long)READ_BUFFER);
     SET(MAXAGE_CONN, (long)IDLE_CONNECTION_S);
     SET(MAXLIFETIME_CONN, (long)CONNECTION_LIFETIME_S);
     SET(TCP_KEEPALIVE, 1L);

@@ -236,6 +236,9 @@ static void *worker_run(void *arg)
             struct io *io = events[i].data.ptr;
             io->ready(io, events[i].events);
         }
+        if (worker->inbox_due) /* what has come home while we were away is not late */
+            inbox_drain(&worker->inbox);
+        worker->inbox_due = false;
         timers_run(&worker->timers, worker->now_ms);
         work(worker);
         free_retired(worker);

@@ -406,6 +406,17 @@ def test_a_broken_answer_harms_nobody(impatient, partner, mark, kind, end):
     assert [r["kind"] for r in gw.wait_audit(2, key=mark)] == [answer.effect, "sent"]
 
 
+@pytest.mark.parametrize("before", [b"", b"HTTP/1.1 103 Early\r\nX-E: 1\r\n\r\n"], ids=["first", "after a 103"])
+def test_an_answer_whose_first_field_is_folded_harms_nobody(impatient, partner, mark, before):
+    """libcurl 7.88 writes such a line through a pointer that its handle kept from the answer before."""
+    partner.on(mark, lambda e: e.reply(200, b"ok", [("X-Last", "a")]))
+    partner.on(mark + "-folded", lambda e: e.send(before + b"HTTP/1.1 200 OK\r\n X-Foo: bar\r\nContent-Length: 2\r\n\r\nok"))
+    for turn in range(8):
+        expect.relayed(impatient.call(f"/pay/{mark}", 5 + 2 * turn, mark))
+        answer = impatient.call(f"/pay/{mark}-folded", 6 + 2 * turn, mark)
+        assert answer.effect == "unknown" and answer.reason == "upstream-failed", answer
+
+
 def test_bytes_that_come_late_are_not_the_next_answer(impatient, partner, mark):
     """The partner adds a second answer once the connection is idle in the gateway's pool."""
     handed = []
