@@ -133,7 +133,7 @@ void request_client_gone(struct request *request);
 /* -- called by upstream -- */
 /* The last look, right before the first byte: false stops the call. Counts as sent from here. */
 bool request_last_look(struct request *request);
-/* The call has ended. `sent`: bytes may have left. `complete_head`: a final answer's head was read. */
+/* The call has ended; `detail` (NULL: none) is a sentence about why. */
 enum call_end { CALL_OK, CALL_CUT_SHORT, CALL_TIMEOUT, CALL_UNREACHABLE, CALL_FAILED };
 void request_call_ended(struct request *request, enum call_end end, const char *detail);
 

@@ -16,18 +16,19 @@ struct settings *settings_new(const struct config *config)
         free(settings);
         return NULL;
     }
-    for (size_t i = 0; i < config->route_count; i++)
-        if (metrics_route(config->routes[i].name) == NULL) {
+    for (size_t i = 0; i < config->route_count; i++) { /* first what can fail: nothing has to be taken back then */
+        settings->routes[i].metrics = metrics_route(config->routes[i].name);
+        if (settings->routes[i].metrics == NULL) {
             free(settings->routes);
             free(settings);
             return NULL;
         }
+    }
     settings->config = config;
     atomic_init(&settings->references, 1);
     for (size_t i = 0; i < config->route_count; i++) {
         struct route_state *route = &settings->routes[i];
         route->config = &config->routes[i];
-        route->metrics = metrics_route(route->config->name);
         atomic_init(&route->in_flight, 0);
         pthread_mutex_init(&route->breaker_mutex, NULL);
     }

@@ -27,7 +27,7 @@
 enum {
     POOLED_CONNECTIONS = 1024,
     SPARE_HANDLES = 128,
-    TRIM_ABOVE = 128, /* calls under way */
+    TRIM_ABOVE = 128, /* calls under way at once: a spike that is worth giving memory back after */
 };
 
 /* libcurl does not tell of every failed allocation, and after some (7.88: a failed entry in a socket's table of
@@ -194,14 +194,15 @@ static void put_back(struct upstream *upstream, struct call *call, bool sound)
     call->headers = NULL;
     if (!sound || upstream->one_use || upstream->spare_count >= SPARE_HANDLES) {
         upstream_call_free(call);
-        if (upstream->running-- > TRIM_ABOVE && upstream->running % TRIM_ABOVE == 0) /* coming down from a spike */
-            malloc_trim(0); /* glibc keeps what lies between live pieces: some 12 KiB a call */
-        return;
+    } else {
+        call->next_spare = upstream->spare;
+        upstream->spare = call;
+        upstream->spare_count++;
     }
-    call->next_spare = upstream->spare;
-    upstream->spare = call;
-    upstream->spare_count++;
-    upstream->running--;
+    if (--upstream->running < upstream->peak / 2 && upstream->peak > TRIM_ABOVE) {
+        malloc_trim(0); /* after a spike: glibc keeps what lies between live pieces, some 12 KiB a call */
+        upstream->peak = upstream->running;
+    }
 }
 
 static bool make_multi(struct upstream *upstream);
@@ -226,7 +227,8 @@ bool upstream_start(struct request *request)
         return false;
     }
     request->call = call;
-    upstream->running++;
+    if (++upstream->running > upstream->peak)
+        upstream->peak = upstream->running;
     upstream->activity = true;
     return true;
 }

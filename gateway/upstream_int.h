@@ -41,6 +41,7 @@ struct upstream {
     struct call *spare;
     unsigned spare_count;
     unsigned running; /* calls under way */
+    unsigned peak;    /* most of them since memory was last given back */
     bool one_use;     /* handles can't be used twice */
     struct call *touched;
     struct socket_io **sockets; /* by descriptor */
