@@ -1,17 +1,11 @@
 /*
- * store/writer.c - the thread that owns every change: it queues, commits in groups, keeps room, and hands out results.
+ * store/writer.c - the thread that owns every change: it queues, commits in groups, and hands out results.
  *
  * Queue and ownership. store_submit() links the op into a list under a mutex; from then on it is the writer's. The
  * writer takes the whole list at once, works it off in chunks of one transaction and one sync each, and gives every op
  * back through `done`, once. While one commit runs the next list gathers: group commit without a timer. After a
  * commit come first the `raised` and `reset` calls of the chunk, then its `done` calls, all in the order of submission:
  * the gate must know of a raise before anyone may act on a verdict.
- *
- * Room. LMDB needs free pages even to delete, and copies every page it changes, so a map that is filled up can't be
- * emptied any more. A reserve is therefore kept from new work (admissions, and records that close no effect): these get
- * STORE_FULL while outcomes still go through, in small chunks, since a chunk's copies come out of the same reserve. So
- * do resets and resolutions: there can't be more of them than there are fences and effects. Raises there can be without
- * end, and they may take half of the reserve only.
  *
  * Outcomes. A record that closes an effect says what a partner did; it must not be lost because of new work in the same
  * chunk or because the disk is full for a minute. When a chunk fails its outcomes are tried once more without the new
@@ -30,93 +24,38 @@
  *   chunk's ops were answered with an error, yet may be there after the restart: a fence that is up and an effect that
  *   is in doubt though nothing was sent. Both err on the safe side.
  *
- * What an op does to the tables is left to apply.c.
+ * What an op does to the tables is left to apply.c, the room in the map to writer_room.c, health and what is due once a
+ * second to writer_tick.c.
  */
-#include "store/writer.h"
+#include "store/writer_int.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "store/apply.h"
-#include "store/clock.h"
-
-#define CHUNK_OPS 1024       /* most ops in one transaction */
-#define CHUNK_OPS_TIGHT 16   /* the same while new work is refused */
-#define PAGES_PER_OP 8       /* pages that an op may copy or add: paths through four trees */
-#define RESERVE_DIVISOR 32   /* about 3 per cent of the map are kept from new work */
-#define RESERVE_PAGES_MIN 64 /* a few small transactions: a page freed by one can be used by the next but one */
-#define PAGES_PER_EFFECT_PAGE 3
-#define EXPIRE_OPS 64
-#define EXPIRE_STEPS_IDLE 8
-#define DROP_OPS 256
-#define DROP_STEPS_MAX 64
 #define TICK_MS 1000
-#define READER_CHECK_TICKS 60
-
-/* A condition that an operator hears of when it comes, and again when it has been gone for a tick: at the edge it may
- * come and go with every chunk. */
-struct trouble {
-    bool shown, seen; /* seen: since the last tick */
-    const char *gone; /* what is said then */
-};
-
-enum told { TOLD_NOTHING, TOLD_RAISED, TOLD_RESET };
-
-struct writer {
-    struct db *db;
-    struct store_options options; /* path is not ours to keep: NULL */
-    pthread_t thread;
-
-    pthread_mutex_t queue_lock;
-    pthread_cond_t queue_filled;
-    struct store_op *queue, **queue_end;
-    bool closing;
-
-    /* The writer thread's own. */
-    struct store_op *chunk[CHUNK_OPS];
-    enum told told[CHUNK_OPS]; /* what the gate has to hear of each, once it is durable */
-    size_t chunk_len;
-    struct store_op *held, **held_end; /* outcomes whose commit failed */
-    struct buffer scratch;
-    size_t chunk_max;
-    bool dropped_some; /* said once */
-    bool refuse_new;   /* no room for new work */
-    bool refuse_raise; /* nor for raises */
-    bool last;         /* the store is closing and this is the last list */
-    struct trouble failing, full;
-    bool end_told; /* that only a restart helps */
-    struct trusted_clock clock;
-    uint64_t next_tick_ms;
-    unsigned ticks;
-
-    pthread_mutex_t health_lock;
-    struct store_health health;
-    atomic_ullong retain_ms; /* of the options, but they may change while running */
-    atomic_bool drop_oldest;
-    atomic_bool writable; /* health.writable for those who ask on every call */
-};
-
-static uint64_t read_clock(clockid_t id)
-{
-    struct timespec now;
-    clock_gettime(id, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 static uint64_t monotonic_ms(void)
 {
-    return read_clock(CLOCK_MONOTONIC);
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-static void notice(struct writer *w, const char *text)
+void writer_notice(struct writer *w, const char *text)
 {
     if (w->options.notice)
         w->options.notice(w->options.notice_arg, text);
+}
+
+bool writer_idle(struct writer *w)
+{
+    pthread_mutex_lock(&w->queue_lock);
+    bool empty = !w->queue;
+    pthread_mutex_unlock(&w->queue_lock);
+    return empty;
 }
 
 static bool is_outcome(const struct store_op *op)
@@ -131,58 +70,11 @@ static bool from_reserve(const struct writer *w, const struct store_op *op)
            (op->kind == STORE_RAISE && !w->refuse_raise);
 }
 
-/* Health. */
-
-static void publish(struct writer *w)
-{
-    pthread_mutex_lock(&w->health_lock);
-    w->health.writable = !w->failing.shown && !w->full.shown;
-    if (w->health.writable)
-        w->health.reason = NULL;
-    else if (db_dead(w->db))
-        w->health.reason = db_dead(w->db);
-    else if (w->failing.shown)
-        w->health.reason = "the last write to the store failed";
-    else
-        w->health.reason = "the store is full";
-    atomic_store_explicit(&w->writable, w->health.writable, memory_order_release);
-    pthread_mutex_unlock(&w->health_lock);
-}
-
-static void trouble(struct writer *w, struct trouble *is, const char *text)
-{
-    is->seen = true;
-    if (is->shown)
-        return;
-    is->shown = true;
-    publish(w);
-    notice(w, text);
-}
-
-static void trouble_tick(struct writer *w, struct trouble *is)
-{
-    if (is->shown && !is->seen) {
-        is->shown = false;
-        notice(w, is->gone);
-    }
-    is->seen = false;
-}
-
-static void trouble_write(struct writer *w, const char *why)
-{
-    char line[200];
-    (void)snprintf(line, sizeof line, "store: write failed: %s; new calls are refused until it works again", why);
-    trouble(w, &w->failing, line);
-    if (db_dead(w->db))
-        publish(w); /* the reason has changed */
-}
-
-/* Ends the batch and keeps the books. */
-static enum store_error commit(struct writer *w, struct batch *batch, size_t operations)
+enum store_error writer_commit(struct writer *w, struct batch *batch, size_t operations)
 {
     enum store_error error = batch_commit(batch);
     if (error != STORE_OK) {
-        trouble_write(w, db_txn_error_text(&batch->txn));
+        writer_trouble_write(w, db_txn_error_text(&batch->txn));
         return error;
     }
     pthread_mutex_lock(&w->health_lock);
@@ -193,84 +85,7 @@ static enum store_error commit(struct writer *w, struct batch *batch, size_t ope
     return STORE_OK;
 }
 
-/* Room. */
-
-/* A part of the map, and what the open effects will need: each has a record to come, about as large as its intent, with
- * an entry in the index; after a crash the intents stay beside their records. */
-static uint64_t reserve_base(const struct db_space *space)
-{
-    uint64_t part = space->pages / RESERVE_DIVISOR;
-    return part > RESERVE_PAGES_MIN ? part : RESERVE_PAGES_MIN;
-}
-
-static uint64_t reserve_pages(const struct db_space *space)
-{
-    return reserve_base(space) + PAGES_PER_EFFECT_PAGE * space->effects;
-}
-
-static uint64_t spare_pages(const struct db_space *space)
-{
-    uint64_t reserve = reserve_pages(space);
-    return space->free > reserve ? space->free - reserve : 0;
-}
-
-/* Free pages, counted as far as the decision at hand needs. */
-static bool look_at_space(struct writer *w, struct db_space *out)
-{
-    if (db_space(w->db, 0, out) != STORE_OK)
-        return false;
-    return db_space(w->db, reserve_pages(out) + CHUNK_OPS * PAGES_PER_OP, out) == STORE_OK;
-}
-
-/* audit.when_full drop-oldest: goes on until half a reserve is free above the reserve, so that it is not the toll of
- * every chunk. */
-static void drop_oldest(struct writer *w, struct db_space *space)
-{
-    if (!w->dropped_some)
-        notice(w, "store: full: the oldest audit records make room (audit.when_full is drop-oldest)");
-    w->dropped_some = true;
-    for (int step = 0; step < DROP_STEPS_MAX && spare_pages(space) < reserve_pages(space) / 2; step++) {
-        struct batch batch;
-        batch_begin(&batch, w->db, &w->scratch);
-        bool some = batch_drop_oldest(&batch, DROP_OPS) > 0;
-        if (!some) {
-            db_abort(&batch.txn);
-            return;
-        }
-        if (commit(w, &batch, 0) != STORE_OK || !look_at_space(w, space))
-            return;
-    }
-}
-
-static void look_for_room(struct writer *w)
-{
-    struct db_space space;
-    if (!look_at_space(w, &space))
-        return; /* the chunk's own transaction will tell why */
-    if (spare_pages(&space) < PAGES_PER_OP && atomic_load_explicit(&w->drop_oldest, memory_order_relaxed)) {
-        drop_oldest(w, &space);
-    }
-    uint64_t ops = spare_pages(&space) / PAGES_PER_OP;
-    w->refuse_new = ops == 0;
-    w->refuse_raise = w->refuse_new && space.free + reserve_base(&space) / 2 < reserve_pages(&space);
-    if (w->refuse_new) {
-        trouble(w, &w->full, "store: full: new calls are refused until there is room (retention, a larger max_size)");
-        ops = CHUNK_OPS_TIGHT;
-    }
-    w->chunk_max = ops < CHUNK_OPS ? (size_t)ops : CHUNK_OPS;
-}
-
 /* One chunk. */
-
-static uint64_t expiry(struct writer *w, uint64_t now_ms)
-{
-    uint64_t retain_ms = atomic_load_explicit(&w->retain_ms, memory_order_relaxed);
-    bool leapt;
-    now_ms = trusted_ms(&w->clock, now_ms, read_clock(CLOCK_BOOTTIME), &leapt);
-    if (leapt)
-        notice(w, "store: the clock leapt ahead; retention goes by the old time until it has stayed so for a day");
-    return retain_ms != 0 && now_ms > retain_ms ? now_ms - retain_ms : 0;
-}
 
 static enum told apply_one(struct batch *batch, struct store_op *op)
 {
@@ -299,11 +114,6 @@ static size_t apply(struct writer *w, struct batch *batch, bool reserve_only)
     return applied;
 }
 
-static size_t expire_limit(const struct writer *w, size_t wanted)
-{
-    return wanted < w->chunk_max ? wanted : w->chunk_max;
-}
-
 /* One transaction. Retention rides on it, twice as fast as records come in: it must keep up, and must not hold up. */
 static enum store_error attempt(struct writer *w, bool reserve_only)
 {
@@ -311,8 +121,8 @@ static enum store_error attempt(struct writer *w, bool reserve_only)
     batch_begin(&batch, w->db, &w->scratch);
     size_t applied = apply(w, &batch, reserve_only);
     if (!reserve_only)
-        (void)batch_expire(&batch, expiry(w, batch.now_ms), expire_limit(w, EXPIRE_OPS + 2 * applied));
-    return commit(w, &batch, applied);
+        (void)batch_expire(&batch, room_expiry(w, batch.now_ms), room_expire_limit(w, EXPIRE_OPS + 2 * applied));
+    return writer_commit(w, &batch, applied);
 }
 
 static void fail(struct store_op *op, enum store_error error)
@@ -373,98 +183,19 @@ static void run_chunk(struct writer *w)
     hand_out(w, new_error, reserve_error);
 }
 
-static void run(struct writer *w, struct store_op *list)
+void writer_run(struct writer *w, struct store_op *list)
 {
     *w->held_end = list; /* what was held goes first */
     list = w->held;
     w->held = NULL;
     w->held_end = &w->held;
     while (list) {
-        look_for_room(w);
+        room_look(w);
         w->chunk_len = 0;
         for (; list && w->chunk_len < w->chunk_max; list = list->next)
             w->chunk[w->chunk_len++] = list;
         run_chunk(w);
     }
-}
-
-/* What is due once a second. */
-
-/* While commits fail no call may come in that would try one, and readiness would never come back. */
-static void probe(struct writer *w)
-{
-    struct batch batch;
-    batch_begin(&batch, w->db, &w->scratch);
-    batch_touch(&batch);
-    (void)commit(w, &batch, 0);
-}
-
-static bool queue_empty(struct writer *w)
-{
-    pthread_mutex_lock(&w->queue_lock);
-    bool empty = !w->queue;
-    pthread_mutex_unlock(&w->queue_lock);
-    return empty;
-}
-
-static void expire_idle(struct writer *w)
-{
-    size_t limit = expire_limit(w, EXPIRE_OPS), removed = limit;
-    for (int step = 0; step < EXPIRE_STEPS_IDLE && removed == limit && queue_empty(w); step++) {
-        struct batch batch;
-        batch_begin(&batch, w->db, &w->scratch);
-        removed = batch_expire(&batch, expiry(w, batch.now_ms), limit);
-        if (removed == 0) {
-            db_abort(&batch.txn);
-            return;
-        }
-        if (commit(w, &batch, 0) != STORE_OK)
-            return;
-    }
-}
-
-static void measure(struct writer *w)
-{
-    struct db_space space;
-    if (db_space(w->db, UINT64_MAX, &space) != STORE_OK)
-        return;
-    pthread_mutex_lock(&w->health_lock);
-    w->health.max_bytes = space.pages * space.page_bytes;
-    w->health.used_bytes = (space.pages - space.free) * space.page_bytes;
-    pthread_mutex_unlock(&w->health_lock);
-}
-
-/* What was told once stays told: nothing mends it. */
-static void check_place(struct writer *w)
-{
-    char line[200];
-    if (db_dead(w->db) == NULL)
-        db_check_place(w->db);
-    if (db_dead(w->db) == NULL)
-        return;
-    (void)snprintf(line, sizeof line, "store: %s; until then new calls are refused", db_dead(w->db));
-    if (w->failing.shown && !w->end_told)
-        notice(w, line); /* it was in trouble before, of a kind that may pass */
-    w->end_told = true;
-    trouble(w, &w->failing, line);
-}
-
-static void tick(struct writer *w)
-{
-    check_place(w);
-    if (w->ticks++ % READER_CHECK_TICKS == 0)
-        (void)db_clear_dead_readers(w->db);
-    if (w->held)
-        run(w, NULL);
-    if (w->failing.shown && !w->failing.seen)
-        probe(w);
-    if (!w->failing.shown && atomic_load_explicit(&w->retain_ms, memory_order_relaxed) != 0)
-        expire_idle(w);
-    look_for_room(w);
-    measure(w);
-    trouble_tick(w, &w->failing);
-    trouble_tick(w, &w->full);
-    publish(w);
 }
 
 /* Waits for work or the next tick. NULL with `last` set: nothing more will come. */
@@ -489,10 +220,10 @@ static void *writer_main(void *arg)
     while (!w->last) {
         struct store_op *list = take(w);
         if (list || w->last)
-            run(w, list);
+            writer_run(w, list);
         uint64_t now = monotonic_ms();
         if (now >= w->next_tick_ms && !w->last) {
-            tick(w);
+            writer_tick(w);
             w->next_tick_ms = monotonic_ms() + TICK_MS;
         }
     }
@@ -538,9 +269,9 @@ enum store_error writer_start(struct db *db, const struct store_options *options
         free(w);
         return STORE_IO;
     }
-    look_for_room(w); /* health is right from the first moment */
-    measure(w);
-    publish(w);
+    room_look(w); /* health is right from the first moment */
+    room_measure(w);
+    writer_publish(w);
     if (pthread_create(&w->thread, NULL, writer_main, w) != 0) {
         free(w);
         return STORE_IO;

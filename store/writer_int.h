@@ -1,0 +1,82 @@
+/*
+ * store/writer_int.h - the writer's state, for writer.c and its two parts: writer_room.c (room, retention) and
+ * writer_tick.c (health, what is due once a second). All functions here are for the writer's thread, or for
+ * writer_start() before that thread runs.
+ */
+#ifndef FENCEGATE_STORE_WRITER_INT_H
+#define FENCEGATE_STORE_WRITER_INT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "store/apply.h"
+#include "store/clock.h"
+#include "store/writer.h"
+
+#define CHUNK_OPS 1024 /* most ops in one transaction */
+#define EXPIRE_OPS 64  /* audit records that retention removes beside those that make up for new ones */
+
+/* A condition that an operator hears of when it comes, and again when it has been gone for a tick: at the edge it may
+ * come and go with every chunk. */
+struct trouble {
+    bool shown, seen; /* seen: since the last tick */
+    const char *gone; /* what is said then */
+};
+
+enum told { TOLD_NOTHING, TOLD_RAISED, TOLD_RESET };
+
+struct writer {
+    struct db *db;
+    struct store_options options; /* path is not ours to keep: NULL */
+    pthread_t thread;
+
+    pthread_mutex_t queue_lock;
+    pthread_cond_t queue_filled;
+    struct store_op *queue, **queue_end;
+    bool closing;
+
+    /* The writer thread's own. */
+    struct store_op *chunk[CHUNK_OPS];
+    enum told told[CHUNK_OPS]; /* what the gate has to hear of each, once it is durable */
+    size_t chunk_len;
+    struct store_op *held, **held_end; /* outcomes whose commit failed */
+    struct buffer scratch;
+    size_t chunk_max;
+    bool dropped_some; /* said once */
+    bool refuse_new;   /* no room for new work */
+    bool refuse_raise; /* nor for raises */
+    bool last;         /* the store is closing and this is the last list */
+    struct trouble failing, full;
+    bool end_told; /* that only a restart helps */
+    struct trusted_clock clock;
+    uint64_t next_tick_ms;
+    unsigned ticks;
+
+    pthread_mutex_t health_lock;
+    struct store_health health;
+    atomic_ullong retain_ms; /* of the options, but they may change while running */
+    atomic_bool drop_oldest;
+    atomic_bool writable; /* health.writable for those who ask on every call */
+};
+
+/* writer.c */
+void writer_notice(struct writer *w, const char *text);
+bool writer_idle(struct writer *w); /* nothing waits in the queue */
+/* Ends the batch and keeps the books. */
+enum store_error writer_commit(struct writer *w, struct batch *batch, size_t operations);
+void writer_run(struct writer *w, struct store_op *list); /* the outcomes that are held, then the list */
+
+/* writer_room.c */
+void room_look(struct writer *w); /* how much work may come next: chunk_max, refuse_new, refuse_raise */
+void room_measure(struct writer *w);
+uint64_t room_expiry(struct writer *w, uint64_t now_ms);         /* audit records before this time go; 0: none */
+size_t room_expire_limit(const struct writer *w, size_t wanted); /* how many of them in one transaction */
+void room_expire_idle(struct writer *w);
+
+/* writer_tick.c */
+void writer_publish(struct writer *w);
+void writer_trouble(struct writer *w, struct trouble *is, const char *text);
+void writer_trouble_write(struct writer *w, const char *why);
+void writer_tick(struct writer *w);
+
+#endif

@@ -1,0 +1,141 @@
+/*
+ * store/writer_room.c - the writer's part that keeps room in the map: the reserve, drop-oldest, retention.
+ *
+ * LMDB needs free pages even to delete, and copies every page it changes, so a map that is filled up can't be
+ * emptied any more. A reserve is therefore kept from new work (admissions, and records that close no effect): these get
+ * STORE_FULL while outcomes still go through, in small chunks, since a chunk's copies come out of the same reserve. So
+ * do resets and resolutions: there can't be more of them than there are fences and effects. Raises there can be without
+ * end, and they may take half of the reserve only.
+ *
+ * Which op may use the reserve, and in which order ops run, is left to writer.c.
+ */
+#include "store/writer_int.h"
+
+#include <time.h>
+
+#define CHUNK_OPS_TIGHT 16   /* most ops in one transaction while new work is refused */
+#define PAGES_PER_OP 8       /* pages that an op may copy or add: paths through four trees */
+#define RESERVE_DIVISOR 32   /* about 3 per cent of the map are kept from new work */
+#define RESERVE_PAGES_MIN 64 /* a few small transactions: a page freed by one can be used by the next but one */
+#define PAGES_PER_EFFECT_PAGE 3
+#define EXPIRE_STEPS_IDLE 8
+#define DROP_OPS 256
+#define DROP_STEPS_MAX 64
+
+/* A part of the map, and what the open effects will need: each has a record to come, about as large as its intent, with
+ * an entry in the index; after a crash the intents stay beside their records. */
+static uint64_t reserve_base(const struct db_space *space)
+{
+    uint64_t part = space->pages / RESERVE_DIVISOR;
+    return part > RESERVE_PAGES_MIN ? part : RESERVE_PAGES_MIN;
+}
+
+static uint64_t reserve_pages(const struct db_space *space)
+{
+    return reserve_base(space) + PAGES_PER_EFFECT_PAGE * space->effects;
+}
+
+static uint64_t spare_pages(const struct db_space *space)
+{
+    uint64_t reserve = reserve_pages(space);
+    return space->free > reserve ? space->free - reserve : 0;
+}
+
+/* Free pages, counted as far as the decision at hand needs. */
+static bool look_at_space(struct writer *w, struct db_space *out)
+{
+    if (db_space(w->db, 0, out) != STORE_OK)
+        return false;
+    return db_space(w->db, reserve_pages(out) + CHUNK_OPS * PAGES_PER_OP, out) == STORE_OK;
+}
+
+/* audit.when_full drop-oldest: goes on until half a reserve is free above the reserve, so that it is not the toll of
+ * every chunk. */
+static void drop_oldest(struct writer *w, struct db_space *space)
+{
+    if (!w->dropped_some)
+        writer_notice(w, "store: full: the oldest audit records make room (audit.when_full is drop-oldest)");
+    w->dropped_some = true;
+    for (int step = 0; step < DROP_STEPS_MAX && spare_pages(space) < reserve_pages(space) / 2; step++) {
+        struct batch batch;
+        batch_begin(&batch, w->db, &w->scratch);
+        bool some = batch_drop_oldest(&batch, DROP_OPS) > 0;
+        if (!some) {
+            db_abort(&batch.txn);
+            return;
+        }
+        if (writer_commit(w, &batch, 0) != STORE_OK || !look_at_space(w, space))
+            return;
+    }
+}
+
+void room_look(struct writer *w)
+{
+    struct db_space space;
+    if (!look_at_space(w, &space))
+        return; /* the chunk's own transaction will tell why */
+    if (spare_pages(&space) < PAGES_PER_OP && atomic_load_explicit(&w->drop_oldest, memory_order_relaxed)) {
+        drop_oldest(w, &space);
+    }
+    uint64_t ops = spare_pages(&space) / PAGES_PER_OP;
+    w->refuse_new = ops == 0;
+    w->refuse_raise = w->refuse_new && space.free + reserve_base(&space) / 2 < reserve_pages(&space);
+    if (w->refuse_new) {
+        writer_trouble(w, &w->full,
+                       "store: full: new calls are refused until there is room (retention, a larger max_size)");
+        ops = CHUNK_OPS_TIGHT;
+    }
+    w->chunk_max = ops < CHUNK_OPS ? (size_t)ops : CHUNK_OPS;
+}
+
+/* Retention. */
+
+static uint64_t boottime_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+uint64_t room_expiry(struct writer *w, uint64_t now_ms)
+{
+    uint64_t retain_ms = atomic_load_explicit(&w->retain_ms, memory_order_relaxed);
+    bool leapt;
+    now_ms = trusted_ms(&w->clock, now_ms, boottime_ms(), &leapt);
+    if (leapt)
+        writer_notice(w,
+                      "store: the clock leapt ahead; retention goes by the old time until it has stayed so for a day");
+    return retain_ms != 0 && now_ms > retain_ms ? now_ms - retain_ms : 0;
+}
+
+size_t room_expire_limit(const struct writer *w, size_t wanted)
+{
+    return wanted < w->chunk_max ? wanted : w->chunk_max;
+}
+
+void room_expire_idle(struct writer *w)
+{
+    size_t limit = room_expire_limit(w, EXPIRE_OPS), removed = limit;
+    for (int step = 0; step < EXPIRE_STEPS_IDLE && removed == limit && writer_idle(w); step++) {
+        struct batch batch;
+        batch_begin(&batch, w->db, &w->scratch);
+        removed = batch_expire(&batch, room_expiry(w, batch.now_ms), limit);
+        if (removed == 0) {
+            db_abort(&batch.txn);
+            return;
+        }
+        if (writer_commit(w, &batch, 0) != STORE_OK)
+            return;
+    }
+}
+
+void room_measure(struct writer *w)
+{
+    struct db_space space;
+    if (db_space(w->db, UINT64_MAX, &space) != STORE_OK)
+        return;
+    pthread_mutex_lock(&w->health_lock);
+    w->health.max_bytes = space.pages * space.page_bytes;
+    w->health.used_bytes = (space.pages - space.free) * space.page_bytes;
+    pthread_mutex_unlock(&w->health_lock);
+}
