@@ -95,17 +95,21 @@ static void answer_healthz(struct admin_context *context, struct call_input *in,
     admin_json_answer(answer, 200);
 }
 
+const char *admin_not_ready(struct admin_context *context, struct store_health *health)
+{
+    store_health(context->options.store, health);
+    if (context->options.shutting_down(context->options.arg))
+        return "shutting down";
+    if (health->writable)
+        return NULL;
+    return health->reason != NULL ? health->reason : "store not writable";
+}
+
 static void answer_readyz(struct admin_context *context, struct call_input *in, struct admin_answer *answer)
 {
     struct store_health health;
-    const char *reason = NULL;
     (void)in;
-    store_health(context->options.store, &health);
-    if (context->options.shutting_down(context->options.arg)) {
-        reason = "shutting down";
-    } else if (!health.writable) {
-        reason = health.reason != NULL ? health.reason : "store not writable";
-    }
+    const char *reason = admin_not_ready(context, &health);
     jsonout_object_begin(&answer->body);
     jsonout_member_cstring(&answer->body, "status", reason == NULL ? "ready" : "not-ready");
     jsonout_member_cstring(&answer->body, "reason", reason);
@@ -250,6 +254,7 @@ static const struct call {
     {"GET", "/v1/effects", false, admin_answer_effects},
     {"POST", "/v1/effects/{}/resolve", false, admin_answer_resolve},
     {"GET", "/v1/audit", false, answer_audit},
+    {"GET", "/v1/stats", false, admin_answer_stats},
 };
 
 struct found {

@@ -20,6 +20,7 @@ struct admin_context {
     struct admin_options options; /* its callbacks and store; the strings are not used after the start */
     struct admin_token token;
     struct store_reader *reader; /* opened at the first need, by the thread that uses it */
+    struct store_stats stats;    /* as last seen */
     /* admin_change.c's */
     struct inbox inbox;
     struct admin_change *changes; /* under way */

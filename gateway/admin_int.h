@@ -17,10 +17,13 @@ struct call_input {
 void admin_json_answer(struct admin_answer *answer, unsigned status);
 /* False: the problem is in the answer. */
 bool admin_have_reader(struct admin_context *context, struct admin_answer *answer);
+/* NULL: ready. Fills *health. */
+const char *admin_not_ready(struct admin_context *context, struct store_health *health);
 /* {namespace}/{key} of a path, decoded and checked. False: the problem is in the answer. */
 bool admin_fence_path(struct call_input *in, struct slice *ns, struct slice *key, struct admin_answer *answer);
 
 void admin_answer_fence_list(struct admin_context *context, struct call_input *in, struct admin_answer *answer);
+void admin_answer_stats(struct admin_context *context, struct call_input *in, struct admin_answer *answer);
 void admin_answer_effects(struct admin_context *context, struct call_input *in, struct admin_answer *answer);
 
 #endif

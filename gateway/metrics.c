@@ -1,34 +1,35 @@
 /*
- * gateway/metrics.c - counts what happened per route and writes it for Prometheus.
+ * gateway/metrics.c - counts what happened per route, since the start and minute by minute.
  *
  * Counting takes no lock: relaxed atomics, since a scrape that is one request behind harms nobody. Routes form a list
- * that only grows. The labels are a route's name, an effect and a reason, all from the configuration or from tables:
- * keys and paths as labels have filled other people's monitoring.
+ * that only grows. Writing it down is left to metrics_write.c and admin_stats.c.
  */
 #include "gateway/metrics.h"
 
-#include <inttypes.h>
 #include <pthread.h>
-#include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#include "gateway/jsonout.h"
-#include "gateway/version.h"
-#include "store/store.h"
-
-#define EFFECT_COUNT (EFFECT_UNFENCED + 1)
-
-struct metrics_route {
-    struct metrics_route *next; /* set before the route is published, then const */
-    char *name;                 /* NULL: requests without a route */
-    _Atomic uint64_t requests[EFFECT_COUNT][REASON_COUNT];
-    atomic_int_least64_t in_flight, waiting;
-};
+#include "gateway/metrics_int.h"
+#include "gateway/timers.h"
 
 static pthread_mutex_t routes_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the adding */
 static struct metrics_route *_Atomic routes;
+static struct metrics_route *last_route; /* under the lock */
+static uint64_t minutes_offset_ms;       /* set before the first route is published, then const */
+
+static uint64_t boot_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+const struct metrics_route *metrics_first(void)
+{
+    return atomic_load(&routes);
+}
 
 static bool same_route(const struct metrics_route *route, const char *name)
 {
@@ -46,8 +47,10 @@ static struct metrics_route *make_route(const char *name)
         free(route);
         return NULL;
     }
-    route->next = atomic_load(&routes);
-    atomic_store(&routes, route);
+    if (last_route == NULL)
+        minutes_offset_ms = stats_offset(boot_ms(), realtime_ms());
+    atomic_store(last_route == NULL ? &routes : &last_route->next, route);
+    last_route = route;
     return route;
 }
 
@@ -56,16 +59,25 @@ struct metrics_route *metrics_route(const char *name)
     pthread_mutex_lock(&routes_lock);
     struct metrics_route *route = atomic_load(&routes);
     while (route != NULL && !same_route(route, name))
-        route = route->next;
+        route = atomic_load(&route->next);
     if (route == NULL)
         route = make_route(name);
     pthread_mutex_unlock(&routes_lock);
     return route;
 }
 
+void metrics_use(struct metrics_route *route, bool used)
+{
+    if (used)
+        atomic_fetch_add_explicit(&route->uses, 1, memory_order_relaxed);
+    else
+        atomic_fetch_sub_explicit(&route->uses, 1, memory_order_relaxed);
+}
+
 void metrics_request(struct metrics_route *route, enum effect effect, enum reason reason)
 {
     atomic_fetch_add_explicit(&route->requests[effect][reason], 1, memory_order_relaxed);
+    stats_count(&route->minutes, stats_kind_of(effect, reason), stats_minute(boot_ms(), minutes_offset_ms));
 }
 
 void metrics_in_flight(struct metrics_route *route, int delta)
@@ -78,128 +90,32 @@ void metrics_waiting(struct metrics_route *route, int delta)
     atomic_fetch_add_explicit(&route->waiting, delta, memory_order_relaxed);
 }
 
-static void text(struct jsonout *out, const char *string)
+/* Is there something to see of it: it is in force, or its last hour was not empty. */
+static bool read_hour(const struct metrics_route *route, uint32_t minute, struct metrics_hour *out)
 {
-    jsonout_raw(out, string, strlen(string));
-}
-
-static void value(struct jsonout *out, uint64_t number)
-{
-    char line[32];
-    int len = snprintf(line, sizeof line, " %" PRIu64 "\n", number);
-    jsonout_raw(out, line, (size_t)len);
-}
-
-static void family(struct jsonout *out, const char *name, const char *type, const char *help)
-{
-    const char *const parts[] = {"# HELP ", name, " ", help, "\n# TYPE ", name, " ", type, "\n"};
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        text(out, parts[i]);
-}
-
-static void single(struct jsonout *out, const char *name, const char *type, const char *help, uint64_t number)
-{
-    family(out, name, type, help);
-    text(out, name);
-    value(out, number);
-}
-
-static void label_value(struct jsonout *out, const char *string)
-{
-    for (; *string != '\0'; string++) {
-        if (*string == '\n')
-            text(out, "\\n");
-        else if (*string == '"' || *string == '\\')
-            jsonout_raw(out, (const char[]){'\\', *string}, 2);
-        else
-            jsonout_raw(out, string, 1);
+    uint32_t any = atomic_load_explicit(&route->uses, memory_order_relaxed);
+    out->name = route->name;
+    out->in_flight = gauge_of(&route->in_flight);
+    out->waiting = gauge_of(&route->waiting);
+    for (int kind = 0; kind < STATS_KINDS; kind++) {
+        stats_read(&route->minutes, (enum stats_kind)kind, minute, out->counts[kind]);
+        for (int i = 0; i < STATS_MINUTES; i++)
+            any |= out->counts[kind][i];
     }
+    return any != 0;
 }
 
-static void route_label(struct jsonout *out, const char *metric, const struct metrics_route *route)
+void metrics_hours(const struct metrics_now *now, void (*each)(void *arg, const struct metrics_hour *hour), void *arg)
 {
-    text(out, metric);
-    text(out, "{route=\"");
-    label_value(out, route->name == NULL ? "" : route->name);
-    text(out, "\"");
+    struct metrics_hour hour;
+    uint32_t minute = stats_minute(now->boot_ms, minutes_offset_ms);
+    for (const struct metrics_route *route = metrics_first(); route != NULL; route = atomic_load(&route->next))
+        if (route->name != NULL && read_hour(route, minute, &hour))
+            each(arg, &hour);
 }
 
-/* Shown from the start, so that a rate over the first drop is not lost for want of a zero before it. */
-static bool always_shown(const struct metrics_route *route, enum effect effect, enum reason reason)
+void metrics_now(struct metrics_now *out)
 {
-    return route->name != NULL && ((effect == EFFECT_SENT && reason == REASON_NONE) ||
-                                   (effect == EFFECT_NOT_SENT && reason == REASON_STALE_TOKEN));
-}
-
-static void write_requests(struct jsonout *out, const struct metrics_route *first)
-{
-    static const char name[] = "fencegate_requests_total";
-    family(out, name, "counter",
-           "Requests ended, by what happened to the effect and why; an empty reason is the partner's own answer, an "
-           "empty route none.");
-    for (const struct metrics_route *route = first; route != NULL; route = route->next)
-        for (int effect = 0; effect < EFFECT_COUNT; effect++)
-            for (int reason = 0; reason < REASON_COUNT; reason++) {
-                uint64_t count = atomic_load_explicit(&route->requests[effect][reason], memory_order_relaxed);
-                if (count == 0 && !always_shown(route, (enum effect)effect, (enum reason)reason))
-                    continue;
-                route_label(out, name, route);
-                text(out, ",effect=\"");
-                text(out, effect_name((enum effect)effect));
-                text(out, "\",reason=\"");
-                text(out, reason_table[reason].slug);
-                text(out, "\"}");
-                value(out, count);
-            }
-}
-
-static void route_gauge(struct jsonout *out, const char *name, const struct metrics_route *route, int64_t number)
-{
-    if (route->name == NULL)
-        return;
-    route_label(out, name, route);
-    text(out, "}");
-    value(out, number < 0 ? 0 : (uint64_t)number);
-}
-
-static void write_route_gauges(struct jsonout *out, const struct metrics_route *first)
-{
-    static const char in_flight[] = "fencegate_effects_in_flight", waiting[] = "fencegate_waiting";
-    family(out, in_flight, "gauge", "Calls that are being sent or answered by the partner.");
-    for (const struct metrics_route *route = first; route != NULL; route = route->next)
-        route_gauge(out, in_flight, route, atomic_load_explicit(&route->in_flight, memory_order_relaxed));
-    family(out, waiting, "gauge", "Calls that wait for an older token's call of the same key to end.");
-    for (const struct metrics_route *route = first; route != NULL; route = route->next)
-        route_gauge(out, waiting, route, atomic_load_explicit(&route->waiting, memory_order_relaxed));
-}
-
-static void write_store(struct jsonout *out, const struct store_health *health)
-{
-    single(out, "fencegate_store_commits_total", "counter", "Transactions committed with sync.", health->commits);
-    single(out, "fencegate_store_operations_total", "counter", "Operations applied by those commits.",
-           health->operations);
-    single(out, "fencegate_store_used_bytes", "gauge", "Bytes of the store in use.", health->used_bytes);
-    single(out, "fencegate_store_max_bytes", "gauge", "Bytes that the store may use.", health->max_bytes);
-    single(out, "fencegate_store_writable", "gauge", "1 when the store takes new work, else 0.",
-           health->writable ? 1 : 0);
-    single(out, "fencegate_effects_in_doubt", "gauge", "Effects whose outcome nobody recorded and nobody resolved.",
-           health->in_doubt);
-}
-
-void metrics_write(struct jsonout *out, const struct metrics_gauges *gauges, const struct store_health *health)
-{
-    const struct metrics_route *first = atomic_load(&routes);
-    family(out, "fencegate_build_info", "gauge", "Always 1; the label has the version.");
-    text(out, "fencegate_build_info{version=\"" FENCEGATE_VERSION "\"}");
-    value(out, 1);
-    write_requests(out, first);
-    write_route_gauges(out, first);
-    if (gauges != NULL) {
-        single(out, "fencegate_connections", "gauge", "Client connections being served.", gauges->connections);
-        single(out, "fencegate_requests_live", "gauge", "Requests that have begun and not ended.",
-               gauges->requests_live);
-        single(out, "fencegate_buffered_bytes", "gauge", "Bytes of request bodies held.", gauges->buffered_bytes);
-    }
-    if (health != NULL)
-        write_store(out, health);
+    *out = (struct metrics_now){.boot_ms = boot_ms(), .wall_ms = realtime_ms()};
+    out->window_start_ms = stats_window_start(out->boot_ms, minutes_offset_ms, out->wall_ms);
 }

@@ -6,9 +6,11 @@
 #ifndef FENCEGATE_METRICS_H
 #define FENCEGATE_METRICS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "gateway/reason.h"
+#include "gateway/stats.h"
 
 struct metrics_route; /* lives as long as the process */
 struct store_health;
@@ -18,6 +20,9 @@ struct jsonout;
  * configuration is put in force, not per request. NULL: no memory. */
 struct metrics_route *metrics_route(const char *name);
 
+/* A configuration that names the route came (or, false, is used by nobody any more). */
+void metrics_use(struct metrics_route *route, bool used);
+
 /* One request ended. */
 void metrics_request(struct metrics_route *route, enum effect effect, enum reason reason);
 /* Effects in flight (from the last look to the end of the partner's answer) and calls that wait for an older one. */
@@ -26,8 +31,26 @@ void metrics_waiting(struct metrics_route *route, int delta);
 
 struct metrics_gauges { /* filled by the caller at scrape time */
     uint64_t connections, requests_live, buffered_bytes;
+    uint64_t in_flight;                                    /* as struct gateway counts it */
+    uint64_t connections_max, in_flight_max, buffered_max; /* the limits in force */
+    uint64_t started_ms;                                   /* wall time */
 };
 /* Appends Prometheus text format 0.0.4. */
 void metrics_write(struct jsonout *out, const struct metrics_gauges *gauges, const struct store_health *health);
+
+struct metrics_now {
+    uint64_t boot_ms, wall_ms;
+    uint64_t window_start_ms; /* wall time: the oldest of the minutes below began */
+};
+void metrics_now(struct metrics_now *out); /* there is a route */
+
+/* The last hour of one route. */
+struct metrics_hour {
+    const char *name;
+    uint64_t in_flight, waiting;
+    uint32_t counts[STATS_KINDS][STATS_MINUTES]; /* oldest first; the last minute is the running one */
+};
+/* Each route that is in force or had requests within the hour, in the order in which they were first named. */
+void metrics_hours(const struct metrics_now *now, void (*each)(void *arg, const struct metrics_hour *hour), void *arg);
 
 #endif

@@ -52,7 +52,8 @@ struct server {
     unsigned worker_count;
     struct admin *admin;
     int signal_fd;
-    int stop_signal; /* the one that began the shutdown */
+    int stop_signal;     /* the one that began the shutdown */
+    uint64_t started_ms; /* wall time */
 };
 
 static int complain(int status, const char *text)
@@ -88,9 +89,16 @@ static bool is_shutting_down(void *arg)
 static void read_gauges(void *arg, struct metrics_gauges *out)
 {
     struct server *server = arg;
-    out->connections = atomic_load(&server->gateway.connections);
-    out->buffered_bytes = atomic_load(&server->gateway.buffered);
-    out->requests_live = 0;
+    struct gateway *gateway = &server->gateway;
+    *out = (struct metrics_gauges){
+        .connections = atomic_load(&gateway->connections),
+        .in_flight = atomic_load(&gateway->in_flight),
+        .buffered_bytes = atomic_load(&gateway->buffered),
+        .connections_max = atomic_load(&gateway->connections_max),
+        .in_flight_max = atomic_load(&gateway->in_flight_max),
+        .buffered_max = atomic_load(&gateway->buffered_max),
+        .started_ms = server->started_ms,
+    };
     for (unsigned i = 0; i < server->worker_count; i++)
         out->requests_live += worker_busy(server->workers[i]);
 }
@@ -250,6 +258,14 @@ static void apply_log_level(const struct config *config)
     log_set_level(levels[config->log_level]);
 }
 
+/* For metrics and statistics, which the admin thread writes: settings are main's and the workers'. */
+static void show_limits(struct gateway *gateway, const struct config *config)
+{
+    atomic_store(&gateway->connections_max, config->connections);
+    atomic_store(&gateway->in_flight_max, config->in_flight);
+    atomic_store(&gateway->buffered_max, config->buffered_max);
+}
+
 static void warn_line(void *arg, const char *line)
 {
     (void)arg;
@@ -287,6 +303,7 @@ static void reload(struct server *server)
     server->settings = settings;
     store_retention(server->gateway.store, config->audit_retain_ms, config->audit_drop_oldest);
     apply_log_level(config);
+    show_limits(&server->gateway, config);
     log_message(LOG_INFO, "reload", "new settings are in force: %s", server->file);
 }
 
@@ -392,7 +409,7 @@ static void take_down(struct server *server)
 
 int server_run(const char *config_file)
 {
-    struct server server = {.file = config_file, .signal_fd = -1};
+    struct server server = {.file = config_file, .signal_fd = -1, .started_ms = realtime_ms()};
     char error[512];
     const struct config *config = config_load(config_file, error, sizeof error);
     if (config == NULL)
@@ -403,6 +420,7 @@ int server_run(const char *config_file)
         config_unref(&config);
         return complain(EXIT_STORE, "out of memory");
     }
+    show_limits(&server.gateway, config);
     config_warnings(config, warn_line, NULL);
     raise_descriptor_limit();
     int status = 0;

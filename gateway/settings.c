@@ -29,6 +29,7 @@ struct settings *settings_new(const struct config *config)
     for (size_t i = 0; i < config->route_count; i++) {
         struct route_state *route = &settings->routes[i];
         route->config = &config->routes[i];
+        metrics_use(route->metrics, true);
         atomic_init(&route->in_flight, 0);
         pthread_mutex_init(&route->breaker_mutex, NULL);
     }
@@ -47,8 +48,10 @@ void settings_unref(struct settings **settings)
     *settings = NULL;
     if (gone == NULL || atomic_fetch_sub_explicit(&gone->references, 1, memory_order_acq_rel) != 1)
         return;
-    for (size_t i = 0; i < gone->config->route_count; i++)
+    for (size_t i = 0; i < gone->config->route_count; i++) {
+        metrics_use(gone->routes[i].metrics, false);
         pthread_mutex_destroy(&gone->routes[i].breaker_mutex);
+    }
     free(gone->routes);
     config_unref(&gone->config);
     free(gone);

@@ -31,6 +31,8 @@ struct gateway {
     atomic_uint in_flight;   /* requests past their body whose call has not ended, against limits.in_flight */
     atomic_uint unsettled;   /* requests past their body whose outcome is not recorded: a shutdown waits for them */
     atomic_ullong buffered;  /* bytes of bodies held, against limits.buffered */
+    atomic_uint connections_max, in_flight_max; /* the limits in force, for those who only look */
+    atomic_ullong buffered_max;
     atomic_bool shutting_down;
     atomic_uint cut_effects; /* effects that the shutdown had to cut */
 };

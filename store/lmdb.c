@@ -346,6 +346,14 @@ void db_read_close(struct db_txn *txn)
 
 /* Tables. */
 
+uint64_t db_entries(struct db_txn *txn, enum db_table table)
+{
+    MDB_stat stat = {0};
+    if (txn->error == 0)
+        (void)note(txn, mdb_stat(txn->handle, txn->db->table[table], &stat));
+    return stat.ms_entries;
+}
+
 bool db_get(struct db_txn *txn, enum db_table table, struct slice key, struct slice *value)
 {
     if (txn->error != 0)

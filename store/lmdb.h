@@ -55,6 +55,7 @@ void db_read_begin(struct db_txn *txn);
 enum store_error db_read_end(struct db_txn *txn) __attribute__((warn_unused_result));
 void db_read_close(struct db_txn *txn);
 
+uint64_t db_entries(struct db_txn *txn, enum db_table table); /* how many; costs nothing */
 bool db_get(struct db_txn *txn, enum db_table table, struct slice key, struct slice *value);
 void db_put(struct db_txn *txn, enum db_table table, struct slice key, struct slice value);
 void db_append(struct db_txn *txn, enum db_table table, struct slice key,

@@ -174,6 +174,11 @@ struct store_reader;
 enum store_error store_reader_open(struct store *store, struct store_reader **out) __attribute__((warn_unused_result));
 void store_reader_close(struct store_reader **reader);
 
+struct store_stats {
+    uint64_t fences, audit_records;
+};
+enum store_error store_stats(struct store_reader *reader, struct store_stats *out) __attribute__((warn_unused_result));
+
 struct fence {
     uint64_t token;
     uint64_t updated_ms;

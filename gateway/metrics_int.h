@@ -1,0 +1,29 @@
+/* gateway/metrics_int.h - what a route's counters are: shared by metrics.c (counts) and metrics_write.c (shows). */
+#ifndef FENCEGATE_METRICS_INT_H
+#define FENCEGATE_METRICS_INT_H
+
+#include <stdatomic.h>
+
+#include "gateway/metrics.h"
+#include "gateway/stats.h"
+
+#define EFFECT_COUNT (EFFECT_UNFENCED + 1)
+
+struct metrics_route {
+    struct metrics_route *_Atomic next; /* in the order in which they were first named */
+    char *name;                         /* NULL: requests without a route */
+    atomic_uint uses;                   /* configurations in force, or still used by a request, that have it */
+    _Atomic uint64_t requests[EFFECT_COUNT][REASON_COUNT];
+    atomic_int_least64_t in_flight, waiting;
+    struct stats_ring minutes;
+};
+
+const struct metrics_route *metrics_first(void);
+
+static inline uint64_t gauge_of(const atomic_int_least64_t *gauge)
+{
+    int64_t number = atomic_load_explicit(gauge, memory_order_relaxed);
+    return number < 0 ? 0 : (uint64_t)number; /* two halves of a move may be seen the wrong way round */
+}
+
+#endif

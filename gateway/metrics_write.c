@@ -1,0 +1,150 @@
+/*
+ * gateway/metrics_write.c - the counters as Prometheus reads them (text format 0.0.4).
+ *
+ * The labels are a route's name, an effect and a reason, all from the configuration or from tables: keys and paths as
+ * labels have filled other people's monitoring.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "gateway/jsonout.h"
+#include "gateway/metrics_int.h"
+#include "gateway/version.h"
+#include "store/store.h"
+
+static const struct metrics_route *next_of(const struct metrics_route *route)
+{
+    return atomic_load(&route->next);
+}
+
+static void text(struct jsonout *out, const char *string)
+{
+    jsonout_raw(out, string, strlen(string));
+}
+
+static void value(struct jsonout *out, uint64_t number)
+{
+    char line[32];
+    int len = snprintf(line, sizeof line, " %" PRIu64 "\n", number);
+    jsonout_raw(out, line, (size_t)len);
+}
+
+static void family(struct jsonout *out, const char *name, const char *type, const char *help)
+{
+    const char *const parts[] = {"# HELP ", name, " ", help, "\n# TYPE ", name, " ", type, "\n"};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        text(out, parts[i]);
+}
+
+static void single(struct jsonout *out, const char *name, const char *type, const char *help, uint64_t number)
+{
+    family(out, name, type, help);
+    text(out, name);
+    value(out, number);
+}
+
+static void label_value(struct jsonout *out, const char *string)
+{
+    for (; *string != '\0'; string++) {
+        if (*string == '\n')
+            text(out, "\\n");
+        else if (*string == '"' || *string == '\\')
+            jsonout_raw(out, (const char[]){'\\', *string}, 2);
+        else
+            jsonout_raw(out, string, 1);
+    }
+}
+
+static void route_label(struct jsonout *out, const char *metric, const struct metrics_route *route)
+{
+    text(out, metric);
+    text(out, "{route=\"");
+    label_value(out, route->name == NULL ? "" : route->name);
+    text(out, "\"");
+}
+
+/* Shown from the start, so that a rate over the first drop is not lost for want of a zero before it. */
+static bool always_shown(const struct metrics_route *route, enum effect effect, enum reason reason)
+{
+    return route->name != NULL && ((effect == EFFECT_SENT && reason == REASON_NONE) ||
+                                   (effect == EFFECT_NOT_SENT && reason == REASON_STALE_TOKEN));
+}
+
+static void write_requests(struct jsonout *out, const struct metrics_route *first)
+{
+    static const char name[] = "fencegate_requests_total";
+    family(out, name, "counter",
+           "Requests ended, by what happened to the effect and why; an empty reason is the partner's own answer, an "
+           "empty route none.");
+    for (const struct metrics_route *route = first; route != NULL; route = next_of(route))
+        for (int effect = 0; effect < EFFECT_COUNT; effect++)
+            for (int reason = 0; reason < REASON_COUNT; reason++) {
+                uint64_t count = atomic_load_explicit(&route->requests[effect][reason], memory_order_relaxed);
+                if (count == 0 && !always_shown(route, (enum effect)effect, (enum reason)reason))
+                    continue;
+                route_label(out, name, route);
+                text(out, ",effect=\"");
+                text(out, effect_name((enum effect)effect));
+                text(out, "\",reason=\"");
+                text(out, reason_table[reason].slug);
+                text(out, "\"}");
+                value(out, count);
+            }
+}
+
+static void route_gauge(struct jsonout *out, const char *name, const struct metrics_route *route, uint64_t number)
+{
+    if (route->name == NULL)
+        return;
+    route_label(out, name, route);
+    text(out, "}");
+    value(out, number);
+}
+
+static void write_route_gauges(struct jsonout *out, const struct metrics_route *first)
+{
+    static const char in_flight[] = "fencegate_effects_in_flight", waiting[] = "fencegate_waiting";
+    family(out, in_flight, "gauge", "Calls that are being sent or answered by the partner.");
+    for (const struct metrics_route *route = first; route != NULL; route = next_of(route))
+        route_gauge(out, in_flight, route, gauge_of(&route->in_flight));
+    family(out, waiting, "gauge", "Calls that wait for an older token's call of the same key to end.");
+    for (const struct metrics_route *route = first; route != NULL; route = next_of(route))
+        route_gauge(out, waiting, route, gauge_of(&route->waiting));
+}
+
+static void write_store(struct jsonout *out, const struct store_health *health)
+{
+    single(out, "fencegate_store_commits_total", "counter", "Transactions committed with sync.", health->commits);
+    single(out, "fencegate_store_operations_total", "counter", "Operations applied by those commits.",
+           health->operations);
+    single(out, "fencegate_store_used_bytes", "gauge", "Bytes of the store in use.", health->used_bytes);
+    single(out, "fencegate_store_max_bytes", "gauge", "Bytes that the store may use.", health->max_bytes);
+    single(out, "fencegate_store_writable", "gauge", "1 when the store takes new work, else 0.",
+           health->writable ? 1 : 0);
+    single(out, "fencegate_effects_in_doubt", "gauge", "Effects whose outcome nobody recorded and nobody resolved.",
+           health->in_doubt);
+}
+
+void metrics_write(struct jsonout *out, const struct metrics_gauges *gauges, const struct store_health *health)
+{
+    const struct metrics_route *first = metrics_first();
+    family(out, "fencegate_build_info", "gauge", "Always 1; the label has the version.");
+    text(out, "fencegate_build_info{version=\"" FENCEGATE_VERSION "\"}");
+    value(out, 1);
+    write_requests(out, first);
+    write_route_gauges(out, first);
+    if (gauges != NULL) {
+        single(out, "fencegate_connections", "gauge", "Client connections being served.", gauges->connections);
+        single(out, "fencegate_requests_live", "gauge", "Requests that have begun and not ended.",
+               gauges->requests_live);
+        single(out, "fencegate_connections_max", "gauge", "limits.connections.", gauges->connections_max);
+        single(out, "fencegate_in_flight", "gauge", "Requests past their body whose call has not ended.",
+               gauges->in_flight);
+        single(out, "fencegate_in_flight_max", "gauge", "limits.in_flight.", gauges->in_flight_max);
+        single(out, "fencegate_buffered_bytes", "gauge", "Bytes of request bodies held.", gauges->buffered_bytes);
+        single(out, "fencegate_buffered_max_bytes", "gauge", "limits.buffered.", gauges->buffered_max);
+    }
+    if (health != NULL)
+        write_store(out, health);
+}
