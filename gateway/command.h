@@ -1,7 +1,7 @@
 /*
- * gateway/command.h - the subcommands that look into a store, beside a running gateway or without one.
+ * gateway/command.h - the subcommands that look into a store or change it, beside a running gateway or without one.
  *
- * Each takes its own arguments (argv[0] is the subcommand) and returns the exit status of SPEC section 6:
+ * Each is a table (command_options.h) that command_run() runs; exit statuses are those of SPEC section 6:
  * 0 done, 1 not found or refused, 2 usage or configuration, 3 store or I/O.
  */
 #ifndef FENCEGATE_COMMAND_H
@@ -10,12 +10,11 @@
 #include <stdint.h>
 
 struct audit_record;
+struct command;
 struct fence_entry;
 struct jsonout;
 
-int command_audit(int argc, char **argv);
-int command_fences(int argc, char **argv);
-int command_effects(int argc, char **argv);
+extern const struct command command_audit, command_fences, command_effects;
 
 /* One audit record, fence or effect in doubt as a JSON object with SPEC section 7's members; also what the admin
  * listener gives. in_flight NULL: not known. */

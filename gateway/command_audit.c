@@ -6,7 +6,6 @@
  */
 #include "gateway/command.h"
 
-#include <getopt.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -14,6 +13,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "gateway/command_options.h"
 #include "gateway/command_store.h"
 #include "gateway/command_table.h"
 #include "gateway/jsonout.h"
@@ -25,17 +25,9 @@
 #define LIMIT_MAX 1000000
 
 struct arguments {
-    struct store_place place;
-    bool json, help;
+    struct command_line line;
     struct audit_filter filter; /* slices point into argv */
 };
-
-static const char usage[] =
-    "usage: fencegate audit (-c FILE | --store DIR) [--key K] [--namespace N] [--kind KIND] [--reason REASON]\n"
-    "                       [--route ROUTE] [--since TIME] [--until TIME] [--limit N] [--json]\n"
-    "  KIND  dropped, rejected, sent, not-sent, unknown, raised, reset or resolved\n"
-    "  TIME  2026-11-30T01:02:03Z or an age: 90s, 15m, 2h, 1d\n"
-    "  N     the newest N records, oldest of them first; 1 to 1000000, 100 unless given\n";
 
 static void member_slice(struct jsonout *out, const char *name, struct slice text)
 {
@@ -178,138 +170,90 @@ static enum store_error collect(struct store_reader *reader, void *arg)
     return STORE_OK;
 }
 
-static int show(struct store_place *place, const struct arguments *arguments)
+static int show(struct command_line *line)
 {
-    struct listing listing = {.table = {column_title, COLUMN_COUNT, .json = arguments->json},
-                              .filter = &arguments->filter};
-    int status = place_read(place, collect, &listing);
+    struct arguments *arguments = (struct arguments *)line;
+    struct audit_filter *filter = &arguments->filter;
+    struct listing listing = {.table = {column_title, COLUMN_COUNT, .json = line->json}, .filter = filter};
+    filter->ns = line->ns;
+    filter->descending = true;
+    if (filter->limit == 0)
+        filter->limit = LIMIT_DEFAULT;
+    int status = place_read(&line->place, collect, &listing);
     if (status == COMMAND_DONE && listing.table.failed) {
-        fprintf(stderr, "fencegate audit: out of memory, try a smaller --limit\n");
+        command_complain("audit", "out of memory, try a smaller --limit");
         status = COMMAND_STORE;
     }
-    if (status == COMMAND_DONE && listing.table.count == 0 && !arguments->json)
-        fprintf(stderr, "fencegate audit: no record matches\n");
+    if (status == COMMAND_DONE && listing.table.count == 0 && !line->json)
+        command_complain("audit", "no record matches");
     if (status == COMMAND_DONE && !table_print(&listing.table, "audit", true))
         status = COMMAND_STORE;
     table_free(&listing.table);
     return status;
 }
 
-static bool complain(const char *what, const char *name)
+/* ---- arguments ---- */
+
+static const char *const kinds[] = {"dropped", "rejected", "sent",     "not-sent", "unknown",
+                                    "raised",  "reset",    "resolved", NULL};
+
+static const char *take_kind(void *arguments, struct slice value)
 {
-    fprintf(stderr, "fencegate audit: %s%s\n%s", what, name, usage);
-    return false;
+    return audit_kind_parse(value, &((struct arguments *)arguments)->filter.kind) ? NULL : "not a kind";
 }
 
-static bool parse_limit(struct slice text, size_t *out)
+static const char *take_limit(void *arguments, struct slice value)
 {
-    uint64_t value;
-    if (!token_parse(text.data, text.len, &value) || value > LIMIT_MAX)
-        return false;
-    *out = (size_t)value;
-    return true;
+    uint64_t limit;
+    if (!token_parse(value.data, value.len, &limit) || limit > LIMIT_MAX)
+        return "not 1 to 1000000";
+    ((struct arguments *)arguments)->filter.limit = (size_t)limit;
+    return NULL;
 }
 
-enum option_code {
-    OPTION_KEY = 256,
-    OPTION_KIND,
-    OPTION_REASON,
-    OPTION_ROUTE,
-    OPTION_SINCE,
-    OPTION_UNTIL,
-    OPTION_LIMIT,
-    OPTION_JSON,
-    OPTION_NAMESPACE,
-    OPTION_STORE,
-    OPTION_HELP,
-};
-
-static const struct option options[] = {
-    {"key", required_argument, NULL, OPTION_KEY},
-    {"kind", required_argument, NULL, OPTION_KIND},
-    {"reason", required_argument, NULL, OPTION_REASON},
-    {"route", required_argument, NULL, OPTION_ROUTE},
-    {"since", required_argument, NULL, OPTION_SINCE},
-    {"until", required_argument, NULL, OPTION_UNTIL},
-    {"limit", required_argument, NULL, OPTION_LIMIT},
-    {"json", no_argument, NULL, OPTION_JSON},
-    {"namespace", required_argument, NULL, OPTION_NAMESPACE},
-    {"store", required_argument, NULL, OPTION_STORE},
-    {"help", no_argument, NULL, OPTION_HELP},
-    {NULL, 0, NULL, 0},
-};
-
-/* An option with a value. An empty one is refused: it would not filter, and show everything. */
-static bool take_value(struct arguments *out, int code, const char *value)
+static const char *take_time(struct slice value, uint64_t *out)
 {
-    struct audit_filter *filter = &out->filter;
-    struct slice text = {.data = value, .len = strlen(value)};
     uint64_t now_ms = (uint64_t)time(NULL) * 1000;
-    if (text.len == 0)
-        return complain("an option has an empty value", "");
-    switch (code) {
-    case 'c': out->place.config_file = value; return true;
-    case OPTION_STORE: out->place.store_path = value; return true;
-    case OPTION_KEY: filter->key = text; return true;
-    case OPTION_REASON: filter->reason = text; return true;
-    case OPTION_ROUTE: filter->route = text; return true;
-    case OPTION_NAMESPACE: filter->ns = text; return true;
-    case OPTION_KIND: return audit_kind_parse(text, &filter->kind) || complain("unknown kind: ", value);
-    case OPTION_LIMIT: return parse_limit(text, &filter->limit) || complain("--limit is not 1 to 1000000: ", value);
-    case OPTION_SINCE: return time_parse(text, now_ms, &filter->since_ms) || complain("--since is not a time: ", value);
-    case OPTION_UNTIL:
-        if (!time_parse(text, now_ms, &filter->until_ms))
-            return complain("--until is not a time: ", value);
-        if (filter->until_ms == 0) /* 1970 or before: nothing, where 0 would mean no limit */
-            filter->until_ms = 1;
-        return true;
-    default: return false;
-    }
+    return time_parse(value, now_ms, out) ? NULL : "not a time like 2026-11-30T01:02:03Z or 15m";
 }
 
-static bool complain_option(int code, int argc, char **argv)
+static const char *take_since(void *arguments, struct slice value)
 {
-    const char short_name[] = {'-', (char)optopt, '\0'};
-    bool is_short = optopt > 0 && optopt < 256;
-    const char *name = is_short ? short_name : (optind <= argc ? argv[optind - 1] : "");
-    return complain(code == ':' ? "a value is missing after " : "unknown option or misplaced value: ", name);
+    return take_time(value, &((struct arguments *)arguments)->filter.since_ms);
 }
 
-static bool parse_arguments(int argc, char **argv, struct arguments *out)
+static const char *take_until(void *arguments, struct slice value)
 {
-    int code;
-    *out = (struct arguments){.place.command = "audit", .filter = {.descending = true, .limit = LIMIT_DEFAULT}};
-    opterr = 0;
-    optind = 0; /* glibc: start over */
-    while ((code = getopt_long(argc, argv, "+:c:", options, NULL)) != -1) {
-        if (code == '?' || code == ':')
-            return complain_option(code, argc, argv);
-        if (code == OPTION_JSON)
-            out->json = true;
-        else if (code == OPTION_HELP)
-            out->help = true;
-        else if (!take_value(out, code, optarg))
-            return false;
-    }
-    if (optind < argc)
-        return complain("unexpected argument: ", argv[optind]);
-    if (!out->help && (out->place.config_file == NULL) == (out->place.store_path == NULL))
-        return complain("give either -c FILE or --store DIR", "");
-    return true;
+    uint64_t *until_ms = &((struct arguments *)arguments)->filter.until_ms;
+    const char *wrong = take_time(value, until_ms);
+    if (wrong == NULL && *until_ms == 0) /* 1970 or before: nothing, where 0 would mean no limit */
+        *until_ms = 1;
+    return wrong;
 }
 
-int command_audit(int argc, char **argv)
-{
-    struct arguments arguments;
-    if (!parse_arguments(argc, argv, &arguments))
-        return COMMAND_USAGE;
-    if (arguments.help) {
-        fputs(usage, stdout);
-        return COMMAND_DONE;
-    }
-    int status = place_find(&arguments.place);
-    if (status == COMMAND_DONE)
-        status = show(&arguments.place, &arguments);
-    place_free(&arguments.place);
-    return status;
-}
+#define FILTER(member) offsetof(struct arguments, filter.member)
+
+static const struct command_option options[] = {
+    {"key", "K", "records of this workflow key", .at = FILTER(key)},
+    {"kind", "KIND", "dropped, rejected, sent, not-sent, unknown, raised, reset or resolved", .choices = kinds,
+     .take = take_kind},
+    {"reason", "R", "as in the answer that the worker got, e.g. stale-token", .at = FILTER(reason)},
+    {"route", "ROUTE", "calls of this route", .at = FILTER(route)},
+    {"since", "TIME", "not before; 2026-11-30T01:02:03Z or an age: 90s, 15m, 2h, 1d", .take = take_since},
+    {"until", "TIME", "before", .take = take_until},
+    {"limit", "N", "the newest N, oldest of them first; 1 to 1000000, 100 unless given", .take = take_limit},
+};
+
+const struct command command_audit = {
+    .name = "audit",
+    .summary = "what went out, what was dropped, and why",
+    .place = PLACE_STORE,
+    .json = true,
+    .ns = true,
+    .actions = command_no_words,
+    .action_count = 1,
+    .options = options,
+    .option_count = sizeof options / sizeof options[0],
+    .size = sizeof(struct arguments),
+    .run = show,
+};

@@ -5,13 +5,13 @@
  */
 #include "gateway/command.h"
 
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "gateway/admin_body.h"
+#include "gateway/command_options.h"
 #include "gateway/command_store.h"
 #include "gateway/command_table.h"
 #include "gateway/token.h"
@@ -19,15 +19,10 @@
 
 #define PAGE 1000
 
-static const char usage[] =
-    "usage: fencegate effects in-doubt (-c FILE | --store DIR) [--json]\n"
-    "       fencegate effects resolve ID --outcome sent|not-sent --note NOTE (-c FILE | --store DIR) [--json]\n"
-    "  ID    an effect in doubt, or one that the audit has as `unknown` (its effect_id)\n"
-    "  NOTE  how it is known; goes into the audit: 1 to 4096 bytes of UTF-8\n";
+enum { ACTION_IN_DOUBT, ACTION_RESOLVE };
 
 struct arguments {
-    struct store_place place;
-    bool resolve, json, help;
+    struct command_line line;
     uint64_t id;
     struct slice outcome, note; /* point into argv */
 };
@@ -87,12 +82,12 @@ static enum store_error collect(struct store_reader *reader, void *arg)
 
 static int show(const struct arguments *arguments)
 {
-    struct table table = {titles, sizeof titles / sizeof titles[0], .json = arguments->json};
-    int status = place_read(&arguments->place, collect, &table);
+    struct table table = {titles, sizeof titles / sizeof titles[0], .json = arguments->line.json};
+    int status = place_read(&arguments->line.place, collect, &table);
     if (status == COMMAND_DONE && table.failed) {
         command_complain("effects", "out of memory");
         status = COMMAND_STORE;
-    } else if (status == COMMAND_DONE && table.count == 0 && !arguments->json) {
+    } else if (status == COMMAND_DONE && table.count == 0 && !arguments->line.json) {
         command_complain("effects", "nothing is in doubt");
     }
     if (status == COMMAND_DONE && !table_print(&table, "effects", false))
@@ -107,9 +102,9 @@ static int resolve(const struct arguments *arguments)
 {
     struct jsonout answer = {0};
     struct audit_record record = {.effect_id = arguments->id, .reason = arguments->outcome, .note = arguments->note};
-    int status = place_change(&arguments->place, STORE_RESOLVE, &record, &answer);
+    int status = place_change(&arguments->line.place, STORE_RESOLVE, &record, &answer);
     if (status == COMMAND_DONE) {
-        if (arguments->json)
+        if (arguments->line.json)
             printf("%.*s\n", (int)answer.len, answer.text);
         else
             printf("effect %" PRIu64 ": resolved, %.*s\n", arguments->id, (int)arguments->outcome.len,
@@ -123,98 +118,58 @@ static int resolve(const struct arguments *arguments)
 
 /* ---- arguments ---- */
 
-enum option_code { OPTION_OUTCOME = 256, OPTION_NOTE, OPTION_JSON, OPTION_STORE, OPTION_HELP };
-
-static const struct option options[] = {
-    {"config", required_argument, NULL, 'c'},
-    {"outcome", required_argument, NULL, OPTION_OUTCOME},
-    {"note", required_argument, NULL, OPTION_NOTE},
-    {"store", required_argument, NULL, OPTION_STORE},
-    {"json", no_argument, NULL, OPTION_JSON},
-    {"help", no_argument, NULL, OPTION_HELP},
-    {NULL, 0, NULL, 0},
-};
-
-static bool complain(const char *what)
+static const char *take_id(void *arguments, struct slice value)
 {
-    fprintf(stderr, "fencegate effects: %s\n%s", what, usage);
-    return false;
+    return token_parse(value.data, value.len, &((struct arguments *)arguments)->id)
+               ? NULL
+               : "an effect's id is decimal digits";
 }
 
-static bool note_valid(struct slice text)
+static const char *take_note(void *arguments, struct slice value)
 {
     uint32_t code;
     size_t at = 0, step = 1;
-    while (at < text.len && step > 0) {
-        step = utf8_next(text.data + at, text.len - at, &code);
+    (void)arguments;
+    while (at < value.len && step > 0) {
+        step = utf8_next(value.data + at, value.len - at, &code);
         at += step;
     }
-    return text.len > 0 && text.len <= ADMIN_NOTE_MAX && step > 0;
+    return value.len <= ADMIN_NOTE_MAX && step > 0 ? NULL : "a note is 1 to 4096 bytes of UTF-8";
 }
 
-static bool take_option(struct arguments *out, int code, const char *value)
+static const char *const outcomes[] = {"sent", "not-sent", NULL};
+
+#define RESOLVES .actions = ACTION(ACTION_RESOLVE), .needed = ACTION(ACTION_RESOLVE)
+
+static const struct command_option options[] = {
+    {"outcome", "OUTCOME", "what the partner says became of it: sent or not-sent",
+     .at = offsetof(struct arguments, outcome), .choices = outcomes, RESOLVES},
+    {"note", "NOTE", "how it is known; goes into the audit", .at = offsetof(struct arguments, note), .take = take_note,
+     RESOLVES},
+};
+
+static const struct command_action actions[] = {
+    [ACTION_IN_DOUBT] = {"in-doubt", .help = "effects whose outcome nobody recorded, oldest first"},
+    [ACTION_RESOLVE] = {"resolve",
+                        {{"ID", .take = take_id}},
+                        "write down what became of one that is in doubt, or `unknown` in the audit (its effect_id)"},
+};
+
+static int run(struct command_line *line)
 {
-    struct slice text = {value, value == NULL ? 0 : strlen(value)};
-    switch (code) {
-    case 'c': out->place.config_file = value; return true;
-    case OPTION_STORE: out->place.store_path = value; return true;
-    case OPTION_OUTCOME:
-        out->outcome = text;
-        return strcmp(value, "sent") == 0 || strcmp(value, "not-sent") == 0 ||
-               complain("--outcome is sent or not-sent");
-    case OPTION_NOTE: out->note = text; return note_valid(text) || complain("not a note");
-    case OPTION_JSON: out->json = true; return true;
-    case OPTION_HELP: out->help = true; return true;
-    default: return complain(code == ':' ? "an option lacks its value" : "unknown option");
-    }
+    const struct arguments *arguments = (const struct arguments *)line;
+    return line->action == ACTION_RESOLVE ? resolve(arguments) : show(arguments);
 }
 
-static bool take_words(struct arguments *out, char **words, int count)
-{
-    out->resolve = count > 0 && strcmp(words[0], "resolve") == 0;
-    if (!out->resolve && (count == 0 || strcmp(words[0], "in-doubt") != 0))
-        return complain("in-doubt or resolve?");
-    if (count != (out->resolve ? 2 : 1))
-        return complain("wrong number of arguments");
-    if (out->resolve && !token_parse(words[1], strlen(words[1]), &out->id))
-        return complain("an effect's id is decimal digits");
-    if (out->resolve && (out->outcome.data == NULL || out->note.data == NULL))
-        return complain("--outcome and --note are needed");
-    if (!out->resolve && (out->outcome.data != NULL || out->note.data != NULL))
-        return complain("--outcome and --note go with resolve");
-    return true;
-}
-
-static bool parse_arguments(int argc, char **argv, struct arguments *out)
-{
-    int code;
-    *out = (struct arguments){.place.command = "effects"};
-    opterr = 0;
-    optind = 0; /* glibc: start over */
-    while ((code = getopt_long(argc, argv, ":c:", options, NULL)) != -1)
-        if (!take_option(out, code, optarg))
-            return false;
-    if (out->help)
-        return true;
-    if (!take_words(out, argv + optind, argc - optind))
-        return false;
-    if ((out->place.config_file == NULL) == (out->place.store_path == NULL))
-        return complain("give either -c FILE or --store DIR");
-    return true;
-}
-
-int command_effects(int argc, char **argv)
-{
-    struct arguments arguments;
-    if (!parse_arguments(argc, argv, &arguments))
-        return COMMAND_USAGE;
-    if (arguments.help) {
-        fputs(usage, stdout);
-        return COMMAND_DONE;
-    }
-    int status = place_find(&arguments.place);
-    if (status == COMMAND_DONE)
-        status = arguments.resolve ? resolve(&arguments) : show(&arguments);
-    place_free(&arguments.place);
-    return status;
-}
+const struct command command_effects = {
+    .name = "effects",
+    .summary = "calls whose outcome nobody recorded, and what became of them",
+    .place = PLACE_STORE,
+    .json = true,
+    .actions = actions,
+    .action_count = sizeof actions / sizeof actions[0],
+    .options = options,
+    .option_count = sizeof options / sizeof options[0],
+    .size = sizeof(struct arguments),
+    .run = run,
+};

@@ -5,35 +5,24 @@
  */
 #include "gateway/command.h"
 
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <jansson.h>
 
-#include "gateway/admin_query.h"
+#include "gateway/command_options.h"
 #include "gateway/command_store.h"
 #include "gateway/command_table.h"
 #include "gateway/token.h"
 
 #define PAGE 1000
 
-static const char usage[] =
-    "usage: fencegate fences list (-c FILE | --store DIR) [--namespace N] [--prefix P] [--json]\n"
-    "       fencegate fences get KEY (-c FILE | --store DIR) [--namespace N] [--json]\n"
-    "       fencegate fences raise KEY TOKEN --reason R (-c FILE | --store DIR) [--namespace N] [--json]\n"
-    "       fencegate fences reset KEY --reason R (-c FILE | --store DIR) [--namespace N] [--json]\n"
-    "  N  the namespace, `default` unless given (list: all)\n"
-    "  R  goes into the audit: 1 to 255 bytes of UTF-8 without control characters\n";
-
-enum action { ACTION_LIST, ACTION_GET, ACTION_RAISE, ACTION_RESET };
+enum { ACTION_LIST, ACTION_GET, ACTION_RAISE, ACTION_RESET };
 
 struct arguments {
-    struct store_place place;
-    enum action action;
-    bool json, help;
-    struct slice ns, prefix, key, reason; /* point into argv */
+    struct command_line line;
+    struct slice prefix, key, reason; /* point into argv */
     uint64_t token;
 };
 
@@ -106,18 +95,18 @@ static enum store_error look_up(struct store_reader *reader, void *arg)
 
 static int show(const struct arguments *arguments)
 {
-    bool one = arguments->action == ACTION_GET;
+    bool one = arguments->line.action == ACTION_GET;
     struct listing listing = {
-        .table = {titles, sizeof titles / sizeof titles[0], .json = arguments->json},
-        .filter = {.ns = arguments->ns, .prefix = one ? arguments->key : arguments->prefix, .limit = PAGE}};
-    int status = place_read(&arguments->place, one ? look_up : collect, &listing);
+        .table = {titles, sizeof titles / sizeof titles[0], .json = arguments->line.json},
+        .filter = {.ns = arguments->line.ns, .prefix = one ? arguments->key : arguments->prefix, .limit = PAGE}};
+    int status = place_read(&arguments->line.place, one ? look_up : collect, &listing);
     if (status == COMMAND_DONE && listing.table.failed) {
         command_complain("fences", "out of memory");
         status = COMMAND_STORE;
     } else if (status == COMMAND_DONE && one && listing.table.count == 0) {
         command_complain("fences", "No token has been accepted for this key.");
         status = COMMAND_REFUSED;
-    } else if (status == COMMAND_DONE && listing.table.count == 0 && !arguments->json) {
+    } else if (status == COMMAND_DONE && listing.table.count == 0 && !arguments->line.json) {
         command_complain("fences", "no fence matches");
     }
     if (status == COMMAND_DONE && !table_print(&listing.table, "fences", false))
@@ -132,25 +121,25 @@ static int show(const struct arguments *arguments)
 static void print_change(const struct arguments *arguments, const struct jsonout *answer)
 {
     struct jsonout line = {0};
-    if (arguments->json && arguments->action == ACTION_RESET) {
+    if (arguments->line.json && arguments->line.action == ACTION_RESET) {
         jsonout_object_begin(&line);
-        jsonout_member_string(&line, "namespace", arguments->ns.data, arguments->ns.len);
+        jsonout_member_string(&line, "namespace", arguments->line.ns.data, arguments->line.ns.len);
         jsonout_member_string(&line, "key", arguments->key.data, arguments->key.len);
         jsonout_name(&line, "highest");
         jsonout_null(&line);
         jsonout_object_end(&line);
-    } else if (arguments->json) {
+    } else if (arguments->line.json) {
         jsonout_raw(&line, answer->text, answer->len);
     } else {
-        jsonout_escaped(&line, arguments->ns.data, arguments->ns.len);
+        jsonout_escaped(&line, arguments->line.ns.data, arguments->line.ns.len);
         jsonout_raw(&line, " ", 1);
         jsonout_escaped(&line, arguments->key.data, arguments->key.len);
     }
     printf("%.*s", (int)line.len, line.text == NULL ? "" : line.text);
     jsonout_free(&line);
-    if (arguments->json) {
+    if (arguments->line.json) {
         putchar('\n');
-    } else if (arguments->action == ACTION_RESET) {
+    } else if (arguments->line.action == ACTION_RESET) {
         printf(": reset\n");
     } else {
         json_t *fence = json_loadb(answer->text, answer->len, 0, NULL);
@@ -168,9 +157,9 @@ static int change(const struct arguments *arguments)
 {
     struct jsonout answer = {0};
     struct audit_record record = {
-        .ns = arguments->ns, .key = arguments->key, .token = arguments->token, .reason = arguments->reason};
-    int status = place_change(&arguments->place, arguments->action == ACTION_RAISE ? STORE_RAISE : STORE_RESET, &record,
-                              &answer);
+        .ns = arguments->line.ns, .key = arguments->key, .token = arguments->token, .reason = arguments->reason};
+    int status = place_change(&arguments->line.place,
+                              arguments->line.action == ACTION_RAISE ? STORE_RAISE : STORE_RESET, &record, &answer);
     if (status == COMMAND_DONE) {
         print_change(arguments, &answer);
         if (!command_flush("fences"))
@@ -182,113 +171,65 @@ static int change(const struct arguments *arguments)
 
 /* ---- arguments ---- */
 
-enum option_code {
-    OPTION_NAMESPACE = 256,
-    OPTION_PREFIX,
-    OPTION_REASON,
-    OPTION_JSON,
-    OPTION_STORE,
-    OPTION_HELP,
+static const char *take_key(void *arguments, struct slice value)
+{
+    (void)arguments;
+    return key_valid(value.data, value.len) ? NULL : "a key is 1 to 255 bytes of UTF-8 without control characters";
+}
+
+static const char *take_token(void *arguments, struct slice value)
+{
+    return token_parse(value.data, value.len, &((struct arguments *)arguments)->token)
+               ? NULL
+               : "a token is 1 to 20 digits with a value from 1 to 18446744073709551615";
+}
+
+static const char *take_reason(void *arguments, struct slice value)
+{
+    (void)arguments;
+    return key_valid(value.data, value.len) ? NULL : "a reason is 1 to 255 bytes of UTF-8 without control characters";
+}
+
+#define AT(member) offsetof(struct arguments, member)
+#define CHANGES (ACTION(ACTION_RAISE) | ACTION(ACTION_RESET))
+
+static const struct command_option options[] = {
+    {"prefix", "P", "keys that begin with P", .at = AT(prefix), .actions = ACTION(ACTION_LIST), .take = take_key},
+    {"reason", "R", "why it is changed; goes into the audit", .at = AT(reason), .actions = CHANGES, .needed = CHANGES,
+     .take = take_reason},
 };
 
-static const struct option options[] = {
-    {"config", required_argument, NULL, 'c'},           {"namespace", required_argument, NULL, OPTION_NAMESPACE},
-    {"prefix", required_argument, NULL, OPTION_PREFIX}, {"reason", required_argument, NULL, OPTION_REASON},
-    {"store", required_argument, NULL, OPTION_STORE},   {"json", no_argument, NULL, OPTION_JSON},
-    {"help", no_argument, NULL, OPTION_HELP},           {NULL, 0, NULL, 0},
+static const struct command_action actions[] = {
+    [ACTION_LIST] = {"list", .help = "all fences, or those of a namespace or with a prefix"},
+    [ACTION_GET] = {"get", {{"KEY", AT(key), .take = take_key}}, "the fence of one key"},
+    [ACTION_RAISE] = {"raise",
+                      {{"KEY", AT(key), .take = take_key}, {"TOKEN", .take = take_token}},
+                      "shut out everything below TOKEN, at once"},
+    [ACTION_RESET] = {"reset",
+                      {{"KEY", AT(key), .take = take_key}},
+                      "forget a fence: only when no stale worker can be alive, it would be let through"},
 };
 
-static bool complain(const char *what)
+static int run(struct command_line *line)
 {
-    fprintf(stderr, "fencegate fences: %s\n%s", what, usage);
-    return false;
+    const struct arguments *arguments = (const struct arguments *)line;
+    if (line->ns.data == NULL && line->action != ACTION_LIST)
+        line->ns = (struct slice){"default", 7};
+    return line->action == ACTION_RAISE || line->action == ACTION_RESET ? change(arguments) : show(arguments);
 }
 
-static struct slice of(const char *text)
-{
-    return (struct slice){text, strlen(text)};
-}
-
-static bool take_option(struct arguments *out, int code, const char *value)
-{
-    switch (code) {
-    case 'c': out->place.config_file = value; return true;
-    case OPTION_STORE: out->place.store_path = value; return true;
-    case OPTION_NAMESPACE: out->ns = of(value); return admin_namespace_valid(out->ns) || complain("not a namespace");
-    case OPTION_PREFIX:
-        out->prefix = of(value);
-        return key_valid(value, out->prefix.len) || complain("not what a key can begin with");
-    case OPTION_REASON: out->reason = of(value); return key_valid(value, out->reason.len) || complain("not a reason");
-    case OPTION_JSON: out->json = true; return true;
-    case OPTION_HELP: out->help = true; return true;
-    default: return complain(code == ':' ? "an option lacks its value" : "unknown option");
-    }
-}
-
-static bool take_words(struct arguments *out, char **words, int count)
-{
-    static const struct {
-        const char *name;
-        enum action action;
-        int words;
-    } actions[] = {
-        {"list", ACTION_LIST, 1}, {"get", ACTION_GET, 2}, {"raise", ACTION_RAISE, 3}, {"reset", ACTION_RESET, 2}};
-    int found = -1;
-    for (int i = 0; count > 0 && i < (int)(sizeof actions / sizeof actions[0]); i++)
-        if (strcmp(words[0], actions[i].name) == 0)
-            found = i;
-    if (found < 0)
-        return complain("list, get, raise or reset?");
-    out->action = actions[found].action;
-    if (count != actions[found].words)
-        return complain("wrong number of arguments");
-    if (count > 1)
-        out->key = of(words[1]);
-    if (count > 1 && !key_valid(words[1], out->key.len))
-        return complain("a key is 1 to 255 bytes of UTF-8 without control characters");
-    if (out->action == ACTION_RAISE && !token_parse(words[2], strlen(words[2]), &out->token))
-        return complain("a token is 1 to 20 digits with a value from 1 to 18446744073709551615");
-    return true;
-}
-
-static bool parse_arguments(int argc, char **argv, struct arguments *out)
-{
-    int code;
-    *out = (struct arguments){.place.command = "fences"};
-    opterr = 0;
-    optind = 0; /* glibc: start over */
-    while ((code = getopt_long(argc, argv, ":c:", options, NULL)) != -1)
-        if (!take_option(out, code, optarg))
-            return false;
-    if (out->help)
-        return true;
-    if (!take_words(out, argv + optind, argc - optind))
-        return false;
-    bool changes = out->action == ACTION_RAISE || out->action == ACTION_RESET;
-    if (changes != (out->reason.data != NULL))
-        return complain(changes ? "--reason is missing" : "--reason goes with raise and reset");
-    if (out->prefix.data != NULL && out->action != ACTION_LIST)
-        return complain("--prefix goes with list");
-    if (out->ns.data == NULL && out->action != ACTION_LIST)
-        out->ns = of("default");
-    if ((out->place.config_file == NULL) == (out->place.store_path == NULL))
-        return complain("give either -c FILE or --store DIR");
-    return true;
-}
-
-int command_fences(int argc, char **argv)
-{
-    struct arguments arguments;
-    if (!parse_arguments(argc, argv, &arguments))
-        return COMMAND_USAGE;
-    if (arguments.help) {
-        fputs(usage, stdout);
-        return COMMAND_DONE;
-    }
-    int status = place_find(&arguments.place);
-    if (status == COMMAND_DONE)
-        status = arguments.action == ACTION_RAISE || arguments.action == ACTION_RESET ? change(&arguments)
-                                                                                      : show(&arguments);
-    place_free(&arguments.place);
-    return status;
-}
+const struct command command_fences = {
+    .name = "fences",
+    .summary = "the highest token accepted for each key: list, get, raise, reset",
+    .notes =
+        "The namespace is `default` unless given (list: all). A running gateway makes the change, if there is one.\n",
+    .place = PLACE_STORE,
+    .json = true,
+    .ns = true,
+    .actions = actions,
+    .action_count = sizeof actions / sizeof actions[0],
+    .options = options,
+    .option_count = sizeof options / sizeof options[0],
+    .size = sizeof(struct arguments),
+    .run = run,
+};

@@ -1,57 +1,37 @@
-/* gateway/main.c - arguments and subcommands. What they do is elsewhere. */
+/* gateway/main.c - the subcommands: a row in `commands` each. What they do is elsewhere. */
 #include <stdio.h>
 #include <string.h>
 
 #include "config/config.h"
 #include "gateway/command.h"
+#include "gateway/command_options.h"
+#include "gateway/command_store.h"
+#include "gateway/command_usage.h"
 #include "gateway/inbound.h"
 #include "gateway/server.h"
 #include "gateway/upstream.h"
 #include "gateway/version.h"
 
-enum { EXIT_USAGE = 2 };
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
-static const char help_text[] =
-    "fencegate - an HTTP reverse proxy for side effects: stale calls of paused workers never leave it\n"
-    "\n"
-    "  fencegate serve  -c FILE    run the gateway\n"
-    "  fencegate check  -c FILE    read the configuration and say what is wrong with it\n"
-    "  fencegate audit  (-c FILE | --store DIR) [--key K] [--kind K] [--reason R] [--route R]\n"
-    "                   [--namespace N] [--since T] [--until T] [--limit N] [--json]\n"
-    "                              what went out, what was dropped, and why; the newest, oldest of them first\n"
-    "  fencegate fences (-c FILE | --store DIR) list [--namespace N] [--prefix P] | get KEY |\n"
-    "                   raise KEY TOKEN --reason R | reset KEY --reason R  [--namespace N] [--json]\n"
-    "                              the highest token accepted for each key; raise and reset go through the\n"
-    "                              running gateway, if there is one\n"
-    "  fencegate effects (-c FILE | --store DIR) in-doubt | resolve ID --outcome sent|not-sent --note N [--json]\n"
-    "                              calls whose outcome nobody recorded, and what became of them\n"
-    "  fencegate version           this program's version and that of its libraries\n"
-    "  fencegate help              this text\n"
-    "\n"
-    "Exit status: 0 done, 1 not found or refused, 2 usage or configuration, 3 store or I/O,\n"
-    "4 a shutdown that had to cut effects.\n";
+/* ---- serve and check ---- */
 
-static int usage(const char *complaint, const char *what)
+static int run_serve(struct command_line *line)
 {
-    fprintf(stderr, "fencegate: %s%s%s\nTry 'fencegate help'.\n", complaint, what == NULL ? "" : " ",
-            what == NULL ? "" : what);
-    return EXIT_USAGE;
+    return server_run(line->place.config_file);
 }
 
-/* `-c FILE` and nothing else; NULL: the complaint was printed. */
-static const char *config_argument(int argc, char **argv)
-{
-    if (argc == 3 && (strcmp(argv[1], "-c") == 0 || strcmp(argv[1], "--config") == 0))
-        return argv[2];
-    usage(argv[0], "takes -c FILE");
-    return NULL;
-}
-
-static int command_serve(int argc, char **argv)
-{
-    const char *file = config_argument(argc, argv);
-    return file == NULL ? EXIT_USAGE : server_run(file);
-}
+static const struct command command_serve = {
+    .name = "serve",
+    .summary = "run the gateway",
+    .notes = "SIGHUP reads the file again. SIGTERM and SIGINT let running calls end; a second one ends at once.\n"
+             "Exit status: 0 done, 2 configuration, 3 store or I/O, 4 a shutdown that had to cut effects.\n",
+    .place = PLACE_CONFIG,
+    .actions = command_no_words,
+    .action_count = 1,
+    .size = sizeof(struct command_line),
+    .run = run_serve,
+};
 
 static void print_warning(void *arg, const char *line)
 {
@@ -59,54 +39,135 @@ static void print_warning(void *arg, const char *line)
     printf("warning: %s\n", line);
 }
 
-static int command_check(int argc, char **argv)
+static int run_check(struct command_line *line)
 {
     char error[512];
-    const char *file = config_argument(argc, argv);
-    if (file == NULL)
-        return EXIT_USAGE;
+    const char *file = line->place.config_file;
     const struct config *config = config_load(file, error, sizeof error);
     if (config == NULL) {
         fprintf(stderr, "fencegate: %s\n", error);
-        return EXIT_USAGE;
+        return COMMAND_USAGE;
     }
     config_warnings(config, print_warning, NULL);
     printf("%s: ok, %zu route%s\n", file, config->route_count, config->route_count == 1 ? "" : "s");
     config_unref(&config);
-    return 0;
+    return command_flush("check") ? COMMAND_DONE : COMMAND_STORE;
 }
 
-static int command_version(int argc, char **argv)
+static const struct command command_check = {
+    .name = "check",
+    .summary = "read the configuration and say what is wrong with it",
+    .place = PLACE_CONFIG,
+    .actions = command_no_words,
+    .action_count = 1,
+    .size = sizeof(struct command_line),
+    .run = run_check,
+};
+
+/* ---- version and help ---- */
+
+static int run_version(struct command_line *line)
 {
-    (void)argv;
-    if (argc > 1)
-        return usage("version takes no arguments", NULL);
     printf("fencegate %s (libmicrohttpd/%s, %s)\n", FENCEGATE_VERSION, inbound_library(), upstream_library());
-    return 0;
+    return command_flush(line->command->name) ? COMMAND_DONE : COMMAND_STORE;
 }
 
-static int command_help(int argc, char **argv)
+static const struct command command_version = {
+    .name = "version",
+    .summary = "this program's version and that of its libraries",
+    .actions = command_no_words,
+    .action_count = 1,
+    .size = sizeof(struct command_line),
+    .run = run_version,
+};
+
+struct help_arguments {
+    struct command_line line;
+    struct slice name;
+};
+
+static int run_help(struct command_line *line);
+
+static const struct command_action help_words[] = {
+    {.words = {{"COMMAND", offsetof(struct help_arguments, name), .optional = true}}}};
+
+static const struct command command_help = {
+    .name = "help",
+    .summary = "this list, or how a command is used",
+    .actions = help_words,
+    .action_count = 1,
+    .size = sizeof(struct help_arguments),
+    .run = run_help,
+};
+
+/* In the order of the list that `help` prints. */
+static const struct command *const commands[] = {
+    &command_serve, &command_check, &command_audit, &command_fences, &command_effects, &command_version, &command_help,
+};
+
+static const struct command *find_command(const char *name)
 {
-    (void)argc, (void)argv;
-    fputs(help_text, stdout);
-    return 0;
+    for (size_t i = 0; i < COUNT(commands); i++)
+        if (strcmp(name, commands[i]->name) == 0)
+            return commands[i];
+    return NULL;
+}
+
+static int unknown_command(const char *name)
+{
+    const char *names[COUNT(commands) + 1] = {NULL};
+    struct jsonout safe = {0};
+    for (size_t i = 0; i < COUNT(commands); i++)
+        names[i] = commands[i]->name;
+    const char *nearest = command_nearest(name, strlen(name), names);
+    jsonout_escaped(&safe, name, strlen(name));
+    fprintf(stderr, "fencegate: unknown subcommand %.*s%s%s%s\nTry 'fencegate help'.\n", (int)safe.len,
+            safe.text == NULL ? "" : safe.text, nearest == NULL ? "" : ", did you mean ",
+            nearest == NULL ? "" : nearest, nearest == NULL ? "" : "?");
+    jsonout_free(&safe);
+    return COMMAND_USAGE;
+}
+
+static int run_help(struct command_line *line)
+{
+    static const char title[] =
+        "fencegate - an HTTP reverse proxy for side effects: stale calls of paused workers never leave it\n\n";
+    static const char end[] =
+        "\n-c FILE names the configuration; all but serve and check take --store DIR in its place, and work beside a\n"
+        "running gateway or without one. `fencegate help COMMAND` has the options of each.\n"
+        "\nExit status: 0 done, 1 not found or refused, 2 usage or configuration, 3 store or I/O,\n"
+        "4 a shutdown that had to cut effects.\n";
+    const struct help_arguments *arguments = (const struct help_arguments *)line;
+    const struct command *command = arguments->name.data == NULL ? NULL : find_command(arguments->name.data);
+    struct jsonout text = {0};
+    if (arguments->name.data != NULL && command == NULL)
+        return unknown_command(arguments->name.data);
+    if (command == NULL) {
+        jsonout_raw(&text, title, sizeof title - 1);
+        for (size_t i = 0; i < COUNT(commands); i++)
+            command_summary(commands[i], &text);
+        jsonout_raw(&text, end, sizeof end - 1);
+    } else {
+        command_usage(command, &text);
+    }
+    fwrite(text.text, 1, text.failed ? 0 : text.len, stdout);
+    jsonout_free(&text);
+    return command_flush("help") ? COMMAND_DONE : COMMAND_STORE;
 }
 
 int main(int argc, char **argv)
 {
     static const struct {
-        const char *name;
-        int (*run)(int argc, char **argv);
-    } commands[] = {
-        {"serve", command_serve},   {"check", command_check},       {"audit", command_audit},
-        {"fences", command_fences}, {"effects", command_effects},   {"version", command_version},
-        {"help", command_help},     {"--version", command_version}, {"--help", command_help},
-        {"-h", command_help},
-    };
-    if (argc < 2)
-        return usage("a subcommand is needed", NULL);
-    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
-        if (strcmp(argv[1], commands[i].name) == 0)
-            return commands[i].run(argc - 1, argv + 1);
-    return usage("unknown subcommand", argv[1]);
+        const char *option, *name;
+    } also[] = {{"--version", "version"}, {"-V", "version"}, {"--help", "help"}, {"-h", "help"}};
+    if (argc < 2) {
+        fprintf(stderr, "fencegate: a subcommand is needed\nTry 'fencegate help'.\n");
+        return COMMAND_USAGE;
+    }
+    const char *name = argv[1];
+    for (size_t i = 0; i < COUNT(also); i++)
+        if (strcmp(name, also[i].option) == 0)
+            name = also[i].name;
+    const struct command *command = find_command(name);
+    return command == NULL ? unknown_command(name) : command_run(command, argc - 1, argv + 1);
 }

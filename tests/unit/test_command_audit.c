@@ -13,6 +13,7 @@
 #include <jansson.h>
 
 #include "gateway/command.h"
+#include "gateway/command_usage.h"
 #include "gateway/jsonout.h"
 #include "store/store.h"
 
@@ -158,7 +159,7 @@ static int run(const char *const *arguments)
     int saved_out = dup(STDOUT_FILENO), saved_err = dup(STDERR_FILENO);
     dup2(fileno(out), STDOUT_FILENO);
     dup2(fileno(err), STDERR_FILENO);
-    int status = command_audit(argc, argv);
+    int status = command_run(&command_audit, argc, argv);
     fflush(stdout);
     dup2(saved_out, STDOUT_FILENO);
     dup2(saved_err, STDERR_FILENO);
@@ -291,7 +292,7 @@ static void usage_errors(void **state)
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         assert_int_equal(run(wrong[i]), 2);
         assert_string_equal(shown, "");
-        assert_non_null(strstr(complained, "usage: fencegate audit"));
+        assert_non_null(strstr(complained, "Try 'fencegate help audit'"));
     }
     assert_int_equal(RUN("-c", "/nonexistent/fencegate.json"), 2);
     assert_non_null(strstr(complained, "/nonexistent/fencegate.json"));
