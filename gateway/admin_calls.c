@@ -16,12 +16,14 @@
 #include "gateway/command.h"
 #include "gateway/metrics.h"
 #include "gateway/problem.h"
+#include "gateway/timers.h"
 #include "gateway/token.h"
 #include "store/store.h"
 
 /* An audit page is cut at this many bytes of JSON, whatever its limit: paths of some thousand bytes each would
  * otherwise add up to tens of megabytes. next_after says where to go on. */
 #define AUDIT_PAGE_BYTES (4u << 20)
+#define REFUSED_TOLD_MS 1000u
 
 static const struct {
     unsigned status;
@@ -285,22 +287,38 @@ static struct found find_call(const char *method, struct admin_span path, struct
     return found;
 }
 
+/* Never what was sent as a token: it may be the right one with a slip of the hand. */
+static void tell_refused(struct admin_context *context, const struct admin_request *request, const char *why)
+{
+    struct log_line line;
+    uint64_t skipped;
+    if (!log_rate_pass(&context->refused_told, monotonic_ms(), REFUSED_TOLD_MS, &skipped) ||
+        !log_begin(&line, LOG_WARN, "admin-refused"))
+        return;
+    log_cstring(&line, "client", request->client);
+    log_cstring(&line, "message", why);
+    log_number(&line, "skipped", skipped);
+    log_end(&line);
+}
+
 /* A name that a stranger's page can have gets malformed-request, before the token is looked at: whether it was right is
  * nothing such a page should learn. */
-static bool may_ask(const struct admin_context *context, const struct admin_request *request,
-                    struct admin_answer *answer)
+static bool may_ask(struct admin_context *context, const struct admin_request *request, struct admin_answer *answer)
 {
     if (!admin_host_private(request->host)) {
+        tell_refused(context, request, "host of another site");
         admin_problem(answer, ADMIN_MALFORMED,
                       "Host must be an IP address, a name without a dot, or one under localhost, local, internal or "
                       "svc: other names could be pointed here by a page in a browser.");
         return false;
     }
     if (!admin_origin_same(request->origin, request->host)) {
+        tell_refused(context, request, "origin of another site");
         admin_problem(answer, ADMIN_MALFORMED, "Origin is that of another site.");
         return false;
     }
     if (!admin_token_matches(&context->token, request->authorization)) {
+        tell_refused(context, request, request->authorization == NULL ? "no token" : "wrong token");
         admin_problem(answer, ADMIN_UNAUTHORIZED,
                       request->authorization == NULL ? "This call needs Authorization: Bearer with the admin token."
                                                      : "The admin token is not the right one.");

@@ -12,6 +12,7 @@
 #include "gateway/admin_guard.h"
 #include "gateway/inbox.h"
 #include "gateway/jsonout.h"
+#include "gateway/log.h"
 #include "store/store.h"
 
 struct admin_change;
@@ -19,6 +20,7 @@ struct admin_change;
 struct admin_context {
     struct admin_options options; /* its callbacks and store; the strings are not used after the start */
     struct admin_token token;
+    struct log_rate refused_told;
     struct store_reader *reader; /* opened at the first need, by the thread that uses it */
     struct store_stats stats;    /* as last seen */
     /* admin_change.c's */

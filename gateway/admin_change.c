@@ -64,6 +64,7 @@ static void on_home(struct inbox_item *item)
     struct admin_change *change = (struct admin_change *)((char *)item - offsetof(struct admin_change, item));
     struct admin_context *context = change->context;
     context->submitted--;
+    admin_operate_log(change);
     if (change->wait_ms == 0 || context->ending || context->waits >= WAITS_MAX || !admin_operate_must_wait(change)) {
         make_ready(change);
         return;

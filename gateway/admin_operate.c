@@ -11,6 +11,7 @@
 #include "gateway/admin_body.h"
 #include "gateway/admin_change.h"
 #include "gateway/command.h"
+#include "gateway/log.h"
 #include "gateway/timers.h"
 #include "gateway/token.h"
 
@@ -115,6 +116,41 @@ void admin_answer_resolve(struct admin_context *context, struct call_input *in, 
 }
 
 /* ---- the store has answered ---- */
+
+static const char *result_name(const struct store_op *op)
+{
+    switch (op->error) {
+    case STORE_OK: break;
+    case STORE_NOT_FOUND: return "not-found";
+    case STORE_ALREADY: return "already-resolved";
+    default: return "store-unavailable";
+    }
+    if (op->verdict == VERDICT_STALE && op->kind == STORE_RAISE)
+        return "would-lower";
+    return op->audit_id != 0 ? "done" : "no-change";
+}
+
+void admin_operate_log(const struct admin_change *change)
+{
+    const struct store_op *op = &change->op;
+    const struct audit_record *record = &op->record;
+    struct log_line line;
+    /* A reset takes a protection away: that stands out. */
+    if (!log_begin(&line, op->kind == STORE_RESET && op->error == STORE_OK ? LOG_WARN : LOG_INFO, "admin-change"))
+        return;
+    log_cstring(&line, "change", op->kind == STORE_RAISE ? "raise" : op->kind == STORE_RESET ? "reset" : "resolve");
+    log_cstring(&line, "result", result_name(op));
+    log_string(&line, "client", record->client.data, record->client.len);
+    log_string(&line, "namespace", record->ns.data, record->ns.len);
+    log_string(&line, "key", record->key.data, record->key.len);
+    log_id(&line, "token", record->token);
+    log_id(&line, "highest", op->error == STORE_OK ? op->highest : 0);
+    log_id(&line, "effect_id", record->effect_id);
+    log_string(&line, "reason", record->reason.data, record->reason.len);
+    log_string(&line, "note", record->note.data, record->note.len);
+    log_id(&line, "audit_id", op->audit_id);
+    log_end(&line);
+}
 
 static uint64_t in_flight_below(const struct admin_change *change)
 {

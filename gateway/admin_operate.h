@@ -15,6 +15,8 @@ void admin_answer_reset(struct admin_context *context, struct call_input *in, st
 void admin_answer_resolve(struct admin_context *context, struct call_input *in, struct admin_answer *answer);
 
 /* The store has done its part. */
+/* The log line of a change that has come home, whatever became of it and of its client. */
+void admin_operate_log(const struct admin_change *change);
 bool admin_operate_must_wait(const struct admin_change *change);
 void admin_operate_answer(struct admin_change *change); /* fills change->answer */
 

@@ -100,8 +100,9 @@ static void on_done(struct store_op *op) /* writer thread */
     sem_post(&((struct direct *)op)->done);
 }
 
-static void on_notice(void *arg, const char *text)
+static void on_notice(void *arg, enum store_notice weight, const char *text)
 {
+    (void)weight;
     const struct store_place *place = arg;
     command_complain(place->command, text);
 }

@@ -221,6 +221,21 @@ static void pause_accepting(struct inbound *inbound)
     timer_set(&inbound->worker->timers, &inbound->accept_pause, inbound->worker->now_ms + ACCEPT_PAUSE_MS);
 }
 
+/* Tried ten times a second while it lasts; told once a second, by whichever worker. */
+static void tell_accept_trouble(const struct inbound *inbound)
+{
+    static struct log_rate told;
+    int error = errno;
+    struct log_line line;
+    uint64_t skipped;
+    if (!log_rate_pass(&told, inbound->worker->now_ms, 1000, &skipped) || !log_begin(&line, LOG_WARN, "accept"))
+        return;
+    log_cstring(&line, "message", "new connections can't be taken for the moment");
+    log_cstring(&line, "error", strerror(error));
+    log_number(&line, "skipped", skipped);
+    log_end(&line);
+}
+
 void inbound_on_accept_again(struct timer *timer)
 {
     struct inbound *inbound = (struct inbound *)((char *)timer - offsetof(struct inbound, accept_pause));
@@ -239,7 +254,7 @@ void inbound_on_listen_ready(struct io *io, uint32_t events)
         if (fd >= 0) {
             welcome(inbound, fd, (struct sockaddr *)&address, len);
         } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-            log_message(LOG_WARN, "accept", "cannot accept: %s", strerror(errno));
+            tell_accept_trouble(inbound);
             pause_accepting(inbound); /* the event stays: without a pause the loop would spin on it */
             return;
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {

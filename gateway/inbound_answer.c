@@ -16,6 +16,7 @@
 #include "gateway/jsonout.h"
 #include "gateway/log.h"
 #include "gateway/problem.h"
+#include "gateway/report.h"
 #include "gateway/request.h"
 #include "gateway/token.h"
 #include "gateway/upstream.h"
@@ -32,24 +33,29 @@ static void resume(struct request *request)
 }
 
 /* libmicrohttpd refuses what it can't send (CR, LF, an empty value): such a field is left out, never a crash. */
-static bool add_header(struct MHD_Response *response, const char *name, const char *value)
+static bool add_header(struct request *request, const char *name, const char *value)
 {
     if (value[0] == '\0')
         value = " "; /* the same on the wire; libmicrohttpd refuses an empty one */
-    if (MHD_add_response_header(response, name, value) == MHD_YES)
+    if (MHD_add_response_header(request->response, name, value) == MHD_YES)
         return true;
-    log_message(LOG_DEBUG, "header-left-out", "%s", name);
+    struct log_line line;
+    if (log_begin(&line, LOG_DEBUG, "header-left-out")) {
+        report_id(&line, request->worker, request->number);
+        log_cstring(&line, "header", name);
+        log_end(&line);
+    }
     return false;
 }
 
 /* An answer that does not say what became of the effect is worse than none: the connection is closed instead. */
 static void add_effect(struct request *request)
 {
-    bool told = add_header(request->response, "Fencegate-Effect", effect_name(request->effect));
+    bool told = add_header(request, "Fencegate-Effect", effect_name(request->effect));
     if (told && request->effect_id != 0) {
         char id[TOKEN_DIGITS_MAX + 1];
         token_format(request->effect_id, id);
-        told = add_header(request->response, "Fencegate-Effect-Id", id);
+        told = add_header(request, "Fencegate-Effect-Id", id);
     }
     if (!told) {
         MHD_destroy_response(request->response);
@@ -76,22 +82,21 @@ static struct problem problem_of(const struct request *request)
     return problem;
 }
 
-static void add_problem_headers(struct MHD_Response *response, const struct request *request,
-                                const struct problem *problem)
+static void add_problem_headers(struct request *request, const struct problem *problem)
 {
-    add_header(response, "Content-Type", PROBLEM_CONTENT_TYPE);
+    add_header(request, "Content-Type", PROBLEM_CONTENT_TYPE);
     unsigned retry_after = request->retry_after != 0 ? request->retry_after : reason_table[problem->reason].retry_after;
     if (retry_after != 0) {
         char text[16];
         snprintf(text, sizeof text, "%u", retry_after);
-        add_header(response, "Retry-After", text);
+        add_header(request, "Retry-After", text);
     }
     if (problem_no_retry(problem)) {
-        add_header(response, "Stripe-Should-Retry", "false");
-        add_header(response, "X-Should-Retry", "false");
+        add_header(request, "Stripe-Should-Retry", "false");
+        add_header(request, "X-Should-Retry", "false");
     }
     if (request->early)
-        add_header(response, "Connection", "close");
+        add_header(request, "Connection", "close");
 }
 
 void inbound_answer(struct request *request)
@@ -107,7 +112,7 @@ void inbound_answer(struct request *request)
     if (request->response == NULL)
         jsonout_free(&body); /* inbound_queue() closes the connection: no memory for an answer */
     else {
-        add_problem_headers(request->response, request, &problem);
+        add_problem_headers(request, &problem);
         add_effect(request);
     }
     request->answer_begun = true;
@@ -174,8 +179,9 @@ static ssize_t on_more_body(void *arg, uint64_t offset, char *out, size_t cap)
     return 0;
 }
 
-static void add_partner_headers(struct MHD_Response *response, const struct reply *reply)
+static void add_partner_headers(struct request *request)
 {
+    const struct reply *reply = &request->reply;
     struct hop_names hops = {.count = 0};
     struct header_field field;
     size_t at = 0;
@@ -185,7 +191,7 @@ static void add_partner_headers(struct MHD_Response *response, const struct repl
     at = 0;
     while (reply_next_field(reply, &at, &field))
         if (headers_pass_response(&field, &hops))
-            add_header(response, field.name, field.value);
+            add_header(request, field.name, field.value);
 }
 
 static bool bodiless(const struct request *request)
@@ -220,7 +226,7 @@ void inbound_reply_ready(struct request *request)
     request->status = request->reply.status;
     request->response = make_partner_response(request);
     if (request->response != NULL) {
-        add_partner_headers(request->response, &request->reply);
+        add_partner_headers(request);
         add_effect(request);
     }
     request->answer_begun = true;

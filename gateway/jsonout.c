@@ -97,11 +97,12 @@ static bool plain(char c)
     return c >= 0x20 && c < 0x7F && c != '"' && c != '\\';
 }
 
-/* Code points that a terminal or a reader of lines would act on instead of showing. */
+/* Code points that a terminal or a reader of lines would act on instead of showing, or that show as nothing. */
 static bool unsafe(uint32_t code)
 {
-    return code < 0x20 || (code >= 0x7F && code <= 0x9F) || code == 0x200E || code == 0x200F ||
-           (code >= 0x2028 && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
+    return code < 0x20 || (code >= 0x7F && code <= 0x9F) || code == 0x061C || (code >= 0x200B && code <= 0x200F) ||
+           (code >= 0x2028 && code <= 0x202E) || (code >= 0x2060 && code <= 0x206F) || code == 0xFEFF ||
+           (code >= 0xFFF9 && code <= 0xFFFB);
 }
 
 static void append_escape(struct jsonout *out, uint32_t code)

@@ -65,9 +65,16 @@ static const char *level_name(enum log_level level)
     return "error";
 }
 
-bool log_begin(struct log_line *line, enum log_level level, const char *event)
+void log_now(char out[25])
 {
     struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    format_time_ms((uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000, out);
+}
+
+bool log_begin(struct log_line *line, enum log_level level, const char *event)
+{
+    char now[25];
     if (!log_enabled(level))
         return false;
     if (!buffer_registered) {
@@ -75,12 +82,11 @@ bool log_begin(struct log_line *line, enum log_level level, const char *event)
         pthread_setspecific(buffer_key, &line_buffer);
         buffer_registered = true;
     }
-    clock_gettime(CLOCK_REALTIME, &now);
+    log_now(now);
     line->out = &line_buffer;
     jsonout_reset(line->out);
     jsonout_object_begin(line->out);
-    jsonout_name(line->out, "time");
-    jsonout_time_ms(line->out, (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
+    jsonout_member_cstring(line->out, "time", now);
     jsonout_member_cstring(line->out, "level", level_name(level));
     jsonout_member_cstring(line->out, "event", event);
     return true;
@@ -148,19 +154,41 @@ static void deliver(const char *text, size_t len)
         log_write(text, len);
 }
 
+/* Without memory for the line: this one needs none. */
+static void deliver_lost(void)
+{
+    char text[128], time[25];
+    log_now(time);
+    int len = snprintf(text, sizeof text,
+                       "{\"time\":\"%s\",\"level\":\"error\",\"event\":\"log-line-lost\","
+                       "\"message\":\"out of memory\"}\n",
+                       time);
+    deliver(text, (size_t)len);
+}
+
 void log_end(struct log_line *line)
 {
-    static const char no_memory[] = "{\"level\":\"error\",\"event\":\"log-line-lost\",\"message\":\"out of memory\"}\n";
     int saved = errno; /* callers log in the middle of handling an error */
     struct jsonout *out = line->out;
     line->out = NULL;
     jsonout_object_end(out);
     jsonout_raw(out, "\n", 1);
     if (out->failed)
-        deliver(no_memory, sizeof no_memory - 1);
+        deliver_lost();
     else
         deliver(out->text, out->len);
     errno = saved;
+}
+
+bool log_rate_pass(struct log_rate *rate, uint64_t now_ms, uint64_t every_ms, uint64_t *skipped)
+{
+    unsigned long long next = atomic_load_explicit(&rate->next_ms, memory_order_relaxed);
+    if (now_ms < next || !atomic_compare_exchange_strong(&rate->next_ms, &next, now_ms + every_ms)) {
+        atomic_fetch_add_explicit(&rate->skipped, 1, memory_order_relaxed);
+        return false;
+    }
+    *skipped = atomic_exchange_explicit(&rate->skipped, 0, memory_order_relaxed);
+    return true;
 }
 
 void log_message(enum log_level level, const char *event, const char *format, ...)

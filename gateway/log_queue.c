@@ -25,8 +25,10 @@ static atomic_bool running;
 
 static void tell_lost(unsigned long lost)
 {
-    char line[128];
-    int len = snprintf(line, sizeof line, "{\"level\":\"warn\",\"event\":\"log-lines-lost\",\"lines\":%lu}\n", lost);
+    char line[128], time[25];
+    log_now(time);
+    int len = snprintf(line, sizeof line,
+                       "{\"time\":\"%s\",\"level\":\"warn\",\"event\":\"log-lines-lost\",\"lines\":%lu}\n", time, lost);
     log_write(line, (size_t)len);
 }
 

@@ -19,5 +19,6 @@ bool log_queue_put(const char *line, size_t len);
 
 /* log.c: all of it, to standard error; blocks as that does. */
 void log_write(const char *text, size_t len);
+void log_now(char out[25]); /* the time as every line has it */
 
 #endif

@@ -1,6 +1,8 @@
 /* gateway/report.c - fills audit records and writes the access line from a request's fields. */
 #include "gateway/report.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "config/config.h"
@@ -101,12 +103,20 @@ void report_fill_intent(struct request *request)
     }
 }
 
+void report_id(struct log_line *line, const struct worker *worker, uint64_t number)
+{
+    char id[64];
+    snprintf(id, sizeof id, "%" PRIx64 "-%u-%" PRIu64, worker->gateway->started_ms, worker->number, number);
+    log_cstring(line, "request_id", id);
+}
+
 static void access_line(const struct request *request)
 {
     struct log_line line;
     enum log_level level = request->effect == EFFECT_UNKNOWN ? LOG_WARN : LOG_INFO;
     if (!log_begin(&line, level, "request"))
         return;
+    report_id(&line, request->worker, request->number);
     log_cstring(&line, "client", request->client);
     log_cstring(&line, "route", request->route == NULL ? NULL : request->route->config->name);
     log_cstring(&line, "method", request->method);
@@ -134,7 +144,7 @@ void report_ended(const struct request *request)
 {
     metrics_request(request->route == NULL ? request->worker->no_route : request->route->metrics, request->effect,
                     request->reason);
-    if (request->settings->config->log_access)
+    if (request->settings->config->log_access || request->effect == EFFECT_UNKNOWN)
         access_line(request);
 }
 
@@ -144,6 +154,7 @@ void report_turned_away(struct worker *worker, const char *route, const char *cl
     metrics_request(route == NULL ? worker->no_route : metrics_route(route), EFFECT_NOT_SENT, reason);
     if (!worker->settings->config->log_access || !log_begin(&line, LOG_INFO, "request"))
         return;
+    report_id(&line, worker, ++worker->requests);
     log_cstring(&line, "client", client);
     log_cstring(&line, "route", route);
     log_number(&line, "status", reason_table[reason].status);

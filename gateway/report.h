@@ -18,7 +18,10 @@ void report_fill_intent(struct request *request);
 /* The same for what was refused before it was a request: at the door, in the middle of its body, for its time. */
 struct worker;
 void report_turned_away(struct worker *worker, const char *route, const char *client, enum reason reason);
-/* Metrics and the access line, once a request. */
+/* The field request_id: start of the process, worker, number. Every line about a request has it. */
+struct log_line;
+void report_id(struct log_line *line, const struct worker *worker, uint64_t number);
+/* Metrics and the access line, once a request. What is unknown is told even without access lines. */
 void report_ended(const struct request *request);
 
 #endif

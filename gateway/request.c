@@ -72,6 +72,7 @@ struct request *request_new(struct worker *worker, struct connection *conn)
     request->settings = settings_ref(worker->settings);
     request->conn = conn;
     request->started_ms = worker->now_ms;
+    request->number = ++worker->requests;
     request->timer.fire = on_timer;
     request->op.done = on_store_done;
     request->op_item.run = on_op_home;

@@ -62,6 +62,7 @@ struct request {
     char *body; /* malloc'ed; body_cap bytes are counted against limits.buffered */
     size_t body_len, body_cap, body_announced;
     uint64_t started_ms; /* monotonic, request line seen */
+    uint64_t number;     /* of this worker's requests: the last part of request_id in the log */
 
     /* the fence */
     bool fenced;  /* false: mode off or an unfenced method */

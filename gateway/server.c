@@ -42,6 +42,7 @@ enum {
     FLUSH_MS = 2000,    /* after a cut: for the last records and answers */
     LOG_WAIT_MS = 1000, /* for the log's reader to take the last lines */
     ANSWERS_MS = 1000,  /* after the last outcome: for clients to take their answers */
+    ENDPOINT_CAP = 128, /* an address with its port */
 };
 
 struct server {
@@ -74,10 +75,12 @@ static void on_reset(void *arg, struct slice ns, struct slice key) /* writer thr
     gate_reset(arg, ns, key);
 }
 
-static void on_store_notice(void *arg, const char *text)
+static void on_store_notice(void *arg, enum store_notice weight, const char *text)
 {
+    static const enum log_level levels[] = {
+        [STORE_NOTICE_FINE] = LOG_INFO, [STORE_NOTICE_ODD] = LOG_WARN, [STORE_NOTICE_TROUBLE] = LOG_ERROR};
     (void)arg;
-    log_message(LOG_WARN, "store", "%s", text);
+    log_message(levels[weight], "store", "%s", text);
 }
 
 static bool is_shutting_down(void *arg)
@@ -124,7 +127,7 @@ static void raise_descriptor_limit(void)
         return;
     limit.rlim_cur = limit.rlim_max;
     if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
-        log_message(LOG_WARN, "start", "cannot raise the limit of open files: %s", strerror(errno));
+        log_message(LOG_WARN, "open-files", "cannot raise the limit of open files: %s", strerror(errno));
 }
 
 static bool catch_signals(struct server *server)
@@ -176,7 +179,7 @@ static int start_workers(struct server *server, uint16_t *port)
 {
     const struct config *config = server->settings->config;
     unsigned count = config->workers == 0 ? core_count() : config->workers;
-    struct worker_options options = {&server->gateway, server->settings, config->listen_port, true};
+    struct worker_options options = {&server->gateway, server->settings, config->listen_port, 0};
     char error[256];
     server->workers = calloc(count, sizeof(struct worker *));
     if (server->workers == NULL)
@@ -187,7 +190,7 @@ static int start_workers(struct server *server, uint16_t *port)
             return complain(EXIT_STORE, error);
         server->worker_count++;
         options.port = *port;
-        options.first = false;
+        options.number++;
     }
     for (unsigned i = 0; i < count; i++)
         if (!worker_start(server->workers[i]))
@@ -215,10 +218,27 @@ static int start_admin(struct server *server, uint16_t *port)
     return server->admin == NULL ? complain(EXIT_STORE, error) : 0;
 }
 
-static void print_endpoint(const char *name, const char *address, uint16_t port)
+static void name_endpoint(char out[ENDPOINT_CAP], const char *address, uint16_t port)
 {
-    const char *form = strchr(address, ':') != NULL ? " %s=[%s]:%u" : " %s=%s:%u";
-    printf(form, name, address, port);
+    const char *form = strchr(address, ':') != NULL ? "[%s]:%u" : "%s:%u";
+    snprintf(out, ENDPOINT_CAP, form, address, port);
+}
+
+static void tell_ready(const struct server *server, const char *proxy, const char *admin)
+{
+    struct log_line line;
+    if (!log_begin(&line, LOG_INFO, "ready"))
+        return;
+    log_cstring(&line, "version", FENCEGATE_VERSION);
+    log_cstring(&line, "libmicrohttpd", inbound_library());
+    log_cstring(&line, "libcurl", upstream_library());
+    log_cstring(&line, "config", server->file);
+    log_cstring(&line, "store", server->settings->config->store_path);
+    log_cstring(&line, "proxy", proxy);
+    log_cstring(&line, "admin", admin);
+    log_number(&line, "workers", server->worker_count);
+    log_number(&line, "routes", server->settings->config->route_count);
+    log_end(&line);
 }
 
 static int bring_up(struct server *server)
@@ -235,12 +255,11 @@ static int bring_up(struct server *server)
         status = start_admin(server, &admin_port);
     if (status != 0)
         return status;
-    log_message(LOG_INFO, "start", "fencegate %s, libmicrohttpd/%s, %s, %u workers", FENCEGATE_VERSION,
-                inbound_library(), upstream_library(), server->worker_count);
-    printf("fencegate ready");
-    print_endpoint("proxy", config->listen_address, port);
-    print_endpoint("admin", config->admin_address, admin_port);
-    printf("\n");
+    char proxy[ENDPOINT_CAP], admin[ENDPOINT_CAP];
+    name_endpoint(proxy, config->listen_address, port);
+    name_endpoint(admin, config->admin_address, admin_port);
+    tell_ready(server, proxy, admin);
+    printf("fencegate ready proxy=%s admin=%s\n", proxy, admin);
     fflush(stdout);
     return 0;
 }
@@ -350,7 +369,7 @@ static bool wait_idle(const struct server *server, uint64_t limit_ms, bool (*mor
         if (monotonic_ms() >= end)
             return false;
         if (next_signal(server, POLL_MS) == server->stop_signal) {
-            log_message(LOG_WARN, "stop", "second signal: leaving at once, what still runs will be in doubt");
+            log_message(LOG_WARN, "stop-now", "second signal: leaving at once, what still runs will be in doubt");
             log_queue_stop(LOG_WAIT_MS / 10);
             _exit(EXIT_CUT);
         }
@@ -363,14 +382,28 @@ static bool unsettled(const struct server *server)
     return atomic_load(&server->gateway.unsettled) != 0;
 }
 
+static void tell_stop(const struct server *server)
+{
+    struct log_line line;
+    if (!log_begin(&line, LOG_INFO, "stop"))
+        return;
+    log_cstring(&line, "message", "shutting down: new requests are refused, running effects may end");
+    log_cstring(&line, "signal", server->stop_signal == SIGTERM ? "SIGTERM" : "SIGINT");
+    log_number(&line, "running", atomic_load(&server->gateway.unsettled));
+    log_number(&line, "grace_ms", server->settings->config->shutdown_grace_ms);
+    log_end(&line);
+}
+
 static void drain(struct server *server)
 {
     const struct config *config = server->settings->config;
-    log_message(LOG_INFO, "stop", "shutting down, running effects have %" PRIu64 " ms", config->shutdown_grace_ms);
+    tell_stop(server);
     atomic_store(&server->gateway.shutting_down, true);
     for (unsigned i = 0; i < server->worker_count; i++)
         worker_begin_shutdown(server->workers[i]);
     if (!wait_idle(server, config->shutdown_grace_ms, unsettled)) {
+        log_message(LOG_WARN, "stop-cut", "shutdown_grace is over, what still runs is cut: %u",
+                    atomic_load(&server->gateway.unsettled));
         for (unsigned i = 0; i < server->worker_count; i++)
             worker_cut(server->workers[i]);
         wait_idle(server, FLUSH_MS, unsettled);
@@ -378,16 +411,22 @@ static void drain(struct server *server)
     wait_idle(server, ANSWERS_MS, busy);
 }
 
-static void tell_end(const struct server *server)
+/* The last line: the store is closed by now. */
+static void tell_end(int status, unsigned cut, unsigned open)
 {
-    unsigned cut = atomic_load(&server->gateway.cut_effects), open = atomic_load(&server->gateway.unsettled);
+    struct log_line line;
+    const char *message = "all effects ended, everything is recorded";
     if (open != 0)
-        log_message(LOG_ERROR, "stop",
-                    "the store could not record %u outcomes: see what is in doubt after the next start", open);
-    if (cut != 0)
-        log_message(LOG_WARN, "stop", "%u effects were cut, their outcome is unknown", cut);
-    if (open == 0 && cut == 0)
-        log_message(LOG_INFO, "stop", "all effects ended, everything is recorded");
+        message = "the store could not record every outcome: see what is in doubt after the next start";
+    else if (cut != 0)
+        message = "effects were cut, their outcome is unknown";
+    if (!log_begin(&line, open != 0 ? LOG_ERROR : cut != 0 ? LOG_WARN : LOG_INFO, "stopped"))
+        return;
+    log_cstring(&line, "message", message);
+    log_number(&line, "cut", cut);
+    log_number(&line, "unrecorded", open);
+    log_number(&line, "exit_status", (uint64_t)status);
+    log_end(&line);
 }
 
 static void take_down(struct server *server)
@@ -415,6 +454,7 @@ int server_run(const char *config_file)
     if (config == NULL)
         return complain(EXIT_CONFIG, error);
     apply_log_level(config);
+    server.gateway.started_ms = realtime_ms();
     server.settings = settings_new(config);
     if (server.settings == NULL) {
         config_unref(&config);
@@ -435,9 +475,12 @@ int server_run(const char *config_file)
             status = EXIT_CUT;
         else if (unsettled(&server))
             status = EXIT_STORE;
-        tell_end(&server);
     }
+    bool served = server.stop_signal != 0;
+    unsigned cut = atomic_load(&server.gateway.cut_effects), open = atomic_load(&server.gateway.unsettled);
     take_down(&server);
+    if (served)
+        tell_end(status, cut, open);
     log_queue_stop(LOG_WAIT_MS);
     return status;
 }

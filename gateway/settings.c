@@ -75,11 +75,23 @@ enum breaker_answer breaker_admit(struct route_state *route, uint64_t now_ms, un
     return answer;
 }
 
+static void tell_breaker(const struct config_route *route, bool open)
+{
+    struct log_line line;
+    if (open ? !log_begin(&line, LOG_WARN, "breaker-open") : !log_begin(&line, LOG_INFO, "breaker-closed"))
+        return;
+    log_cstring(&line, "route", route->name);
+    if (open)
+        log_number(&line, "failures", route->breaker_failures);
+    log_end(&line);
+}
+
 void breaker_result(struct route_state *route, uint64_t now_ms, bool probe, bool failed)
 {
     if (route->config->breaker_failures == 0)
         return;
     pthread_mutex_lock(&route->breaker_mutex);
+    bool was_open = route->open_until_ms != 0;
     if (probe)
         route->probing = false;
     if (!failed) {
@@ -90,7 +102,10 @@ void breaker_result(struct route_state *route, uint64_t now_ms, bool probe, bool
         if (probe || route->open_until_ms == 0)
             route->open_until_ms = now_ms + route->config->breaker_open_ms;
     }
+    bool is_open = route->open_until_ms != 0;
     pthread_mutex_unlock(&route->breaker_mutex);
+    if (is_open != was_open)
+        tell_breaker(route->config, is_open);
 }
 
 void breaker_withdraw(struct route_state *route)

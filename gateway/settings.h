@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "gateway/log.h"
+
 struct config;
 struct config_route;
 struct metrics_route;
@@ -24,6 +26,7 @@ struct route_state {
     unsigned failures;      /* consecutive results that were not-sent, unknown or 5xx */
     uint64_t open_until_ms; /* monotonic; 0: closed */
     bool probing;           /* after open_for one call was let through and has not ended */
+    struct log_rate tls_told;
 };
 
 struct settings {

@@ -19,12 +19,14 @@
 #include "config/config.h"
 #include "gateway/inbound.h"
 #include "gateway/log.h"
+#include "gateway/report.h"
 #include "gateway/request.h"
 #include "gateway/settings.h"
 #include "gateway/upstream_int.h"
 #include "gateway/worker.h"
 
 enum {
+    TLS_TOLD_MS = 60000,
     POOLED_CONNECTIONS = 1024,
     SPARE_HANDLES = 128,
     TRIM_ABOVE = 128, /* calls under way at once: a spike that is worth giving memory back after */
@@ -330,6 +332,45 @@ static bool start_fresh(struct call *call)
     return false;
 }
 
+static bool is_tls_trouble(CURLcode result)
+{
+    switch (result) {
+    case CURLE_SSL_CONNECT_ERROR:
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CERTPROBLEM:
+    case CURLE_SSL_CIPHER:
+    case CURLE_SSL_CACERT_BADFILE:
+    case CURLE_SSL_ISSUER_ERROR:
+    case CURLE_SSL_INVALIDCERTSTATUS: return true;
+    default: return false;
+    }
+}
+
+/* A partner's certificate that no longer holds fails every call of a route: told as a warning, once a minute. The rest
+ * is in the access line. */
+static void tell_trouble(const struct call *call, CURLcode result, const char *detail)
+{
+    struct request *request = call->request;
+    struct log_line line;
+    uint64_t skipped;
+    if (is_tls_trouble(result) &&
+        log_rate_pass(&request->route->tls_told, request->worker->now_ms, TLS_TOLD_MS, &skipped) &&
+        log_begin(&line, LOG_WARN, "partner-tls")) {
+        report_id(&line, request->worker, request->number);
+        log_cstring(&line, "route", call->route->name);
+        log_cstring(&line, "message", detail);
+        log_number(&line, "skipped", skipped);
+        log_end(&line);
+    }
+    if (!log_begin(&line, LOG_DEBUG, "upstream"))
+        return;
+    report_id(&line, request->worker, request->number);
+    log_cstring(&line, "route", call->route->name);
+    log_number(&line, "curl_code", (uint64_t)result);
+    log_cstring(&line, "message", call->error);
+    log_end(&line);
+}
+
 static void on_call_done(struct call *call, CURLcode result)
 {
     struct request *request = call->request;
@@ -338,8 +379,8 @@ static void on_call_done(struct call *call, CURLcode result)
     enum call_end end = judge(call, result);
     char detail[160];
     describe(call, result, end, detail, sizeof detail);
-    if (end != CALL_OK && log_enabled(LOG_DEBUG))
-        log_message(LOG_DEBUG, "upstream", "%s: libcurl result %d: %s", call->route->name, (int)result, call->error);
+    if (end != CALL_OK)
+        tell_trouble(call, result, detail);
     request->reply.ended = true;
     request->reply.cut_short = end == CALL_CUT_SHORT;
     if (end != CALL_OK && end != CALL_CUT_SHORT)

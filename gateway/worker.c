@@ -321,12 +321,13 @@ struct worker *worker_new(const struct worker_options *options, uint16_t *port, 
         return NULL;
     }
     worker->gateway = options->gateway;
+    worker->number = options->number;
     worker->settings = settings_ref(options->settings);
     worker->no_route = metrics_route(NULL);
     worker->epoll_fd = worker->inbox.event_fd = -1;
     worker->now_ms = monotonic_ms();
     worker->listen_fd =
-        open_socket(options->settings->config->listen_address, options->port, options->first, error, error_cap);
+        open_socket(options->settings->config->listen_address, options->port, options->number == 0, error, error_cap);
     if (worker->listen_fd < 0) {
         worker_free(&worker);
         return NULL;

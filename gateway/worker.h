@@ -35,6 +35,7 @@ struct gateway {
     atomic_ullong buffered_max;
     atomic_bool shutting_down;
     atomic_uint cut_effects; /* effects that the shutdown had to cut */
+    uint64_t started_ms;     /* real time */
 };
 
 struct worker_message;
@@ -55,6 +56,8 @@ struct worker {
     bool inbox_due;
     struct timers timers;
     uint64_t now_ms; /* monotonic, of this turn */
+    unsigned number; /* of this worker, and how many requests it has seen: parts of request_id in the log */
+    uint64_t requests;
     struct inbound *inbound;
     struct upstream *upstream;
     struct io *retired;
@@ -73,7 +76,7 @@ struct worker_options {
     struct gateway *gateway;
     struct settings *settings; /* a reference is taken */
     uint16_t port;             /* 0: a free one, see *port */
-    bool first;                /* of this process: takes the port for itself and its fellows */
+    unsigned number;           /* of this worker; the first, 0, takes the port for itself and its fellows */
 };
 
 /* Opens the socket and all else, starts no thread. NULL on failure with one line in `error`. *port is the real one:

@@ -58,7 +58,7 @@ static void tell_leftovers(const struct store_options *options, const struct lef
                    "store: %" PRIu64 " effects had no recorded outcome when the gateway stopped; %" PRIu64
                    " are in doubt now",
                    state->found, state->in_doubt);
-    options->notice(options->notice_arg, line);
+    options->notice(options->notice_arg, STORE_NOTICE_ODD, line);
 }
 
 static enum store_error start(struct store *store, const struct store_options *options, char *why, size_t why_cap)

@@ -127,6 +127,9 @@ enum store_verdict store_judge(uint64_t fence, uint64_t token, bool equal_allowe
 
 struct store;
 
+/* FINE: an end of trouble. ODD: somebody should look. TROUBLE: nothing is sent. */
+enum store_notice { STORE_NOTICE_FINE, STORE_NOTICE_ODD, STORE_NOTICE_TROUBLE };
+
 struct store_options {
     const char *path;   /* folder; made with mode 0700 when missing */
     uint64_t max_size;  /* bytes */
@@ -139,7 +142,7 @@ struct store_options {
     void (*reset)(void *arg, struct slice ns, struct slice key);
     void *raised_arg; /* of both */
     /* Something an operator should know (retry after an error, recovered, leftovers found). May be NULL. */
-    void (*notice)(void *arg, const char *text);
+    void (*notice)(void *arg, enum store_notice weight, const char *text);
     void *notice_arg;
 };
 

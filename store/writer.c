@@ -44,10 +44,10 @@ static uint64_t monotonic_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-void writer_notice(struct writer *w, const char *text)
+void writer_notice(struct writer *w, enum store_notice weight, const char *text)
 {
     if (w->options.notice)
-        w->options.notice(w->options.notice_arg, text);
+        w->options.notice(w->options.notice_arg, weight, text);
 }
 
 bool writer_idle(struct writer *w)

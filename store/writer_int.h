@@ -60,7 +60,7 @@ struct writer {
 };
 
 /* writer.c */
-void writer_notice(struct writer *w, const char *text);
+void writer_notice(struct writer *w, enum store_notice weight, const char *text);
 bool writer_idle(struct writer *w); /* nothing waits in the queue */
 /* Ends the batch and keeps the books. */
 enum store_error writer_commit(struct writer *w, struct batch *batch, size_t operations);

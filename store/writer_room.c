@@ -54,7 +54,8 @@ static bool look_at_space(struct writer *w, struct db_space *out)
 static void drop_oldest(struct writer *w, struct db_space *space)
 {
     if (!w->dropped_some)
-        writer_notice(w, "store: full: the oldest audit records make room (audit.when_full is drop-oldest)");
+        writer_notice(w, STORE_NOTICE_ODD,
+                      "store: full: the oldest audit records make room (audit.when_full is drop-oldest)");
     w->dropped_some = true;
     for (int step = 0; step < DROP_STEPS_MAX && spare_pages(space) < reserve_pages(space) / 2; step++) {
         struct batch batch;
@@ -103,7 +104,7 @@ uint64_t room_expiry(struct writer *w, uint64_t now_ms)
     bool leapt;
     now_ms = trusted_ms(&w->clock, now_ms, boottime_ms(), &leapt);
     if (leapt)
-        writer_notice(w,
+        writer_notice(w, STORE_NOTICE_ODD,
                       "store: the clock leapt ahead; retention goes by the old time until it has stayed so for a day");
     return retain_ms != 0 && now_ms > retain_ms ? now_ms - retain_ms : 0;
 }

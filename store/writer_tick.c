@@ -33,14 +33,14 @@ void writer_trouble(struct writer *w, struct trouble *is, const char *text)
         return;
     is->shown = true;
     writer_publish(w);
-    writer_notice(w, text);
+    writer_notice(w, STORE_NOTICE_TROUBLE, text);
 }
 
 static void trouble_tick(struct writer *w, struct trouble *is)
 {
     if (is->shown && !is->seen) {
         is->shown = false;
-        writer_notice(w, is->gone);
+        writer_notice(w, STORE_NOTICE_FINE, is->gone);
     }
     is->seen = false;
 }
@@ -75,7 +75,7 @@ static void check_place(struct writer *w)
         return;
     (void)snprintf(line, sizeof line, "store: %s; until then new calls are refused", db_dead(w->db));
     if (w->failing.shown && !w->end_told)
-        writer_notice(w, line); /* it was in trouble before, of a kind that may pass */
+        writer_notice(w, STORE_NOTICE_TROUBLE, line); /* it was in trouble before, of a kind that may pass */
     w->end_told = true;
     writer_trouble(w, &w->failing, line);
 }

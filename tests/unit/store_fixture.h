@@ -33,8 +33,9 @@ struct fixture {
     char notices[4096]; /* under lock */
 };
 
-static inline void keep_notice(void *arg, const char *line)
+static inline void keep_notice(void *arg, enum store_notice weight, const char *line)
 {
+    (void)weight;
     struct fixture *fx = arg;
     pthread_mutex_lock(&fx->lock);
     size_t len = strlen(fx->notices);

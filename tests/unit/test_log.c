@@ -180,6 +180,23 @@ static void threads_do_not_mix(void **state)
     assert_int_equal(lines, 2000);
 }
 
+/* One line in every_ms; what was held back is counted once. */
+static void a_rate_holds_back_and_counts(void **state)
+{
+    struct log_rate rate = {0};
+    uint64_t skipped = 7;
+    (void)state;
+    assert_true(log_rate_pass(&rate, 5000, 1000, &skipped));
+    assert_int_equal(skipped, 0);
+    for (uint64_t now = 5000; now < 6000; now += 100)
+        assert_false(log_rate_pass(&rate, now, 1000, &skipped));
+    assert_true(log_rate_pass(&rate, 6000, 1000, &skipped));
+    assert_int_equal(skipped, 10);
+    assert_false(log_rate_pass(&rate, 6999, 1000, &skipped));
+    assert_true(log_rate_pass(&rate, 9000, 1000, &skipped));
+    assert_int_equal(skipped, 1);
+}
+
 struct drained {
     int fd;
     FILE *into;
@@ -257,6 +274,7 @@ int main(void)
         WITH_CAPTURE(long_values_are_cut),
         WITH_CAPTURE(beginning_again_gives_up_the_first),
         WITH_CAPTURE(threads_do_not_mix),
+        WITH_CAPTURE(a_rate_holds_back_and_counts),
         WITH_CAPTURE(slow_reader_gets_whole_lines),
         WITH_CAPTURE(lost_reader),
     };
