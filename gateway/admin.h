@@ -14,6 +14,7 @@
 #include "store/store.h"
 
 struct admin;
+struct gate_token;
 struct metrics_gauges;
 
 struct admin_options {
@@ -29,6 +30,7 @@ struct admin_options {
     uint64_t (*in_flight)(void *arg, struct slice ns, struct slice key);
     uint64_t (*in_flight_below)(void *arg, struct slice ns, struct slice key,
                                 uint64_t token); /* what `token` waits for */
+    size_t (*tokens)(void *arg, struct slice ns, struct slice key, struct gate_token *out, size_t cap);
     void *arg;
 };
 

@@ -253,6 +253,7 @@ static const struct call {
     {"GET", "/v1/fences/{}/{}", false, answer_fence_get},
     {"PUT", "/v1/fences/{}/{}", false, admin_answer_raise},
     {"DELETE", "/v1/fences/{}/{}", false, admin_answer_reset},
+    {"GET", "/v1/fences/{}/{}/history", false, admin_answer_history},
     {"GET", "/v1/effects", false, admin_answer_effects},
     {"POST", "/v1/effects/{}/resolve", false, admin_answer_resolve},
     {"GET", "/v1/audit", false, answer_audit},

@@ -24,6 +24,7 @@ bool admin_fence_path(struct call_input *in, struct slice *ns, struct slice *key
 
 void admin_answer_fence_list(struct admin_context *context, struct call_input *in, struct admin_answer *answer);
 void admin_answer_stats(struct admin_context *context, struct call_input *in, struct admin_answer *answer);
+void admin_answer_history(struct admin_context *context, struct call_input *in, struct admin_answer *answer);
 void admin_answer_effects(struct admin_context *context, struct call_input *in, struct admin_answer *answer);
 
 #endif

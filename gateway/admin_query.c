@@ -345,3 +345,16 @@ bool admin_effects_filter(struct admin_span query, uint64_t *after, size_t *limi
     }
     return wrong == NULL;
 }
+
+bool admin_history_filter(struct admin_span query, size_t *limit, char *why, size_t why_cap)
+{
+    struct admin_param param = {.name = "limit"};
+    if (!admin_params_parse(query, &param, 1, why, why_cap)) {
+        return false;
+    }
+    if (!read_limit(param.value, limit)) {
+        snprintf(why, why_cap, "The parameter limit must be 1 to 1000.");
+        return false;
+    }
+    return true;
+}

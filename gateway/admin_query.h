@@ -63,6 +63,10 @@ bool admin_fence_filter(struct admin_span query, struct fence_filter *out, struc
 bool admin_effects_filter(struct admin_span query, uint64_t *after, size_t *limit, char *why, size_t why_cap)
     __attribute__((warn_unused_result));
 
+/* The query of GET /v1/fences/{}/{}/history. The rest as above. */
+bool admin_history_filter(struct admin_span query, size_t *limit, char *why, size_t why_cap)
+    __attribute__((warn_unused_result));
+
 bool admin_namespace_valid(struct slice text); /* 1 to 64 of A-Z a-z 0-9 . _ - */
 
 #endif

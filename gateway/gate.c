@@ -400,3 +400,39 @@ uint64_t gate_in_flight_below(struct gate *gate, struct slice ns, struct slice k
     pthread_mutex_unlock(&shard->mutex);
     return count;
 }
+
+/* Calls side by side mostly have equal tokens, so the search from the last one on is short. */
+static size_t count_tokens(const struct ticket_list *list, struct gate_token *out, size_t count, size_t cap)
+{
+    for (const struct gate_ticket *ticket = list->head; ticket != NULL; ticket = ticket->next) {
+        size_t i = count;
+        while (i > 0 && out[i - 1].token != ticket->token)
+            i--;
+        if (i == 0 && count == cap)
+            continue;
+        if (i == 0) {
+            out[count] = (struct gate_token){.token = ticket->token};
+            i = ++count;
+        }
+        if (ticket->state == GATE_WAITING)
+            out[i - 1].waiting++;
+        else
+            out[i - 1].in_flight++;
+    }
+    return count;
+}
+
+size_t gate_tokens(struct gate *gate, struct slice ns, struct slice key, struct gate_token *out, size_t cap)
+{
+    uint64_t hash = hash_key(gate, ns, key);
+    struct shard *shard = shard_of(gate, hash);
+    size_t count = 0;
+    pthread_mutex_lock(&shard->mutex);
+    const struct gate_entry *entry = find(shard, hash, ns, key);
+    if (entry != NULL) {
+        count = count_tokens(&entry->flying, out, count, cap);
+        count = count_tokens(&entry->waiting, out, count, cap);
+    }
+    pthread_mutex_unlock(&shard->mutex);
+    return count;
+}

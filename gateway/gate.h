@@ -88,4 +88,11 @@ void gate_reset(struct gate *gate, struct slice ns, struct slice key);
 uint64_t gate_in_flight(struct gate *gate, struct slice ns, struct slice key);
 uint64_t gate_in_flight_below(struct gate *gate, struct slice ns, struct slice key, uint64_t token);
 
+/* The same by token, with those that wait. Returns how many tokens there are in `out`; past `cap` the rest is left
+ * out. */
+struct gate_token {
+    uint64_t token, in_flight, waiting;
+};
+size_t gate_tokens(struct gate *gate, struct slice ns, struct slice key, struct gate_token *out, size_t cap);
+
 #endif

@@ -118,6 +118,12 @@ static uint64_t key_in_flight_below(void *arg, struct slice ns, struct slice key
     return gate_in_flight_below(server->gateway.gate, ns, key, token);
 }
 
+static size_t key_tokens(void *arg, struct slice ns, struct slice key, struct gate_token *out, size_t cap)
+{
+    struct server *server = arg;
+    return gate_tokens(server->gateway.gate, ns, key, out, cap);
+}
+
 /* ---- start ---- */
 
 static void raise_descriptor_limit(void)
@@ -211,6 +217,7 @@ static int start_admin(struct server *server, uint16_t *port)
         .gauges = read_gauges,
         .in_flight = key_in_flight,
         .in_flight_below = key_in_flight_below,
+        .tokens = key_tokens,
         .arg = server,
     };
     char error[512];

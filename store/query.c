@@ -71,8 +71,9 @@ struct scan {
     enum db_table table;
     char prefix[INDEX_KEY_CAP]; /* of the table's keys, before the id; empty for the audit itself */
     size_t prefix_len;
-    uint64_t at; /* the last id looked at */
-    bool ended;  /* nothing more lies that way */
+    uint64_t at;  /* the last id looked at */
+    size_t looks; /* how many more may be looked at */
+    bool ended;   /* nothing more lies that way */
     enum store_error error;
     struct copy {
         uint64_t id;
@@ -175,7 +176,8 @@ static void slice_of_scan(struct scan *scan, size_t want)
     db_read_begin(txn);
     db_cursor_open(txn, scan->table, &cursor);
     bool there = position(scan, &cursor);
-    for (size_t looks = 0; looks < SLICE_LOOKS && scan->count < want && scan->bytes < SLICE_BYTES; looks++) {
+    size_t least = scan->looks > SLICE_LOOKS ? scan->looks - SLICE_LOOKS : 0;
+    for (; scan->looks > least && scan->count < want && scan->bytes < SLICE_BYTES; scan->looks--) {
         uint64_t id;
         if (!there || !here(scan, &cursor, &id)) {
             scan->ended = true;
@@ -201,6 +203,7 @@ static void scan_begin(struct scan *scan, struct store_reader *reader, const str
     scan->table = table;
     scan->prefix_len = 0;
     scan->at = filter->after;
+    scan->looks = filter->looks == 0 ? SIZE_MAX : filter->looks;
     scan->ended = false;
     scan->error = STORE_OK;
     if (filter->descending && filter->after == 0)
@@ -220,7 +223,7 @@ static enum store_error run_scan(struct scan *scan, bool (*each)(void *arg, cons
     size_t left = scan->filter->limit;
     uint64_t last = 0;
     *next_after = 0;
-    while (!scan->ended && scan->error == STORE_OK) {
+    while (!scan->ended && scan->error == STORE_OK && scan->looks > 0) {
         slice_of_scan(scan, left < SIZE_MAX ? left + 1 : left);
         for (size_t i = 0; i < scan->count && scan->error == STORE_OK; i++) {
             struct slice bytes = {scan->reader->copies.data + scan->copies[i].offset, scan->copies[i].len};
@@ -235,6 +238,8 @@ static enum store_error run_scan(struct scan *scan, bool (*each)(void *arg, cons
             left = each(arg, &record) ? left - 1 : 0;
         }
     }
+    if (!scan->ended)
+        *next_after = scan->at;
     return scan->error;
 }
 
@@ -252,6 +257,16 @@ enum store_error store_effects_query(struct store_reader *reader, uint64_t after
                                      uint64_t *next_after)
 {
     const struct audit_filter filter = {.after = after, .limit = limit};
+    struct scan scan;
+    scan_begin(&scan, reader, &filter, DB_EFFECTS);
+    return run_scan(&scan, each, arg, next_after);
+}
+
+enum store_error store_effects_of_key(struct store_reader *reader, struct slice ns, struct slice key, size_t looks,
+                                      bool (*each)(void *arg, const struct audit_record *intent), void *arg,
+                                      uint64_t *next_after)
+{
+    const struct audit_filter filter = {.ns = ns, .key = key, .looks = looks, .limit = SIZE_MAX};
     struct scan scan;
     scan_begin(&scan, reader, &filter, DB_EFFECTS);
     return run_scan(&scan, each, arg, next_after);

@@ -210,6 +210,11 @@ enum store_error store_fences_query(struct store_reader *reader, const struct fe
 enum store_error store_effects_query(struct store_reader *reader, uint64_t after, size_t limit,
                                      bool (*each)(void *arg, const struct audit_record *intent), void *arg,
                                      uint64_t *next_after) __attribute__((warn_unused_result));
+/* Those of one key, oldest first. There is no index for it: at most `looks` open effects are looked at, and
+ * *next_after is 0 when these were all. */
+enum store_error store_effects_of_key(struct store_reader *reader, struct slice ns, struct slice key, size_t looks,
+                                      bool (*each)(void *arg, const struct audit_record *intent), void *arg,
+                                      uint64_t *next_after) __attribute__((warn_unused_result));
 
 /* Audit query. Absent slices and zeroes do not filter. */
 struct audit_filter {
@@ -219,6 +224,7 @@ struct audit_filter {
     uint64_t after;              /* ascending: ids above; descending: ids below; 0: from the end it starts at */
     bool descending;
     size_t limit; /* most records to deliver; at least 1 */
+    size_t looks; /* most records to look at; 0: any number. Past it the page ends, with few records or none */
 };
 /* Calls `each` in order, record valid only within the call; false from it stops. *next_after is the id to
  * pass as `after` for the next page, 0 when there is none. With ns and key given the per-key index is used. */

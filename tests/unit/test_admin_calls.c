@@ -79,7 +79,7 @@ static void test_health_is_open(void **state)
 
 static void test_a_token_is_needed(void **state)
 {
-    static const char *const guarded[] = {"/v1/audit", "/v1/fences/default/k", "/v1/nothing", "/v1/"};
+    static const char *const guarded[] = {"/v1/audit", "/v1/fences/default/k/history", "/v1/nothing", "/v1/"};
     static const char *const methods[] = {"GET", "HEAD", "PUT", "DELETE"};
     struct admin_request request = {.host = "localhost"};
     (void)state;

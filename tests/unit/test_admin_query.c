@@ -326,6 +326,22 @@ static void test_effects_filter(void **state)
     }
 }
 
+static void test_history_filter(void **state)
+{
+    static const char *const bad[] = {"limit=0", "limit=1001", "limit=", "limit=1&limit=1", "order=desc", "&"};
+    size_t limit = 0;
+    char why[160], none[] = "", all[] = "limit=1000", copy[32];
+    (void)state;
+    assert_true(admin_history_filter((struct admin_span){none, 0}, &limit, why, sizeof why));
+    assert_int_equal(limit, 100);
+    assert_true(admin_history_filter((struct admin_span){all, strlen(all)}, &limit, why, sizeof why));
+    assert_int_equal(limit, 1000);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        strcpy(copy, bad[i]);
+        assert_false(admin_history_filter((struct admin_span){copy, strlen(copy)}, &limit, why, sizeof why));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -341,6 +357,7 @@ int main(void)
         cmocka_unit_test(test_namespace),
         cmocka_unit_test(test_fence_filter),
         cmocka_unit_test(test_effects_filter),
+        cmocka_unit_test(test_history_filter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -433,6 +433,41 @@ static void many_keys_share_chains(void **state)
     free(held);
 }
 
+static void tokens_that_run_and_wait(void **state)
+{
+    struct holder runs[3], waits[2], joined, other;
+    struct gate_token out[4];
+    (void)state;
+    start(&runs[0], 5);
+    start(&runs[1], 5);
+    join_as(&runs[2], "default", "order-17", 6, GATE_OVERLAP);
+    assert_int_equal(enter(&runs[2]), GATE_ENTERED);
+    for (size_t i = 0; i < 2; i++) {
+        join(&waits[i], 7);
+        assert_int_equal(enter(&waits[i]), GATE_MUST_WAIT);
+    }
+    join(&joined, 8); /* not decided yet: it does neither */
+    join_as(&other, "default", "order-18", 9, GATE_DRAIN);
+    assert_int_equal(enter(&other), GATE_ENTERED);
+    assert_int_equal(gate_tokens(gate, text("default"), text("order-17"), out, 4), 3);
+    const struct gate_token expected[] = {{5, 2, 0}, {6, 1, 0}, {7, 0, 2}};
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(out[i].token, expected[i].token);
+        assert_int_equal(out[i].in_flight, expected[i].in_flight);
+        assert_int_equal(out[i].waiting, expected[i].waiting);
+    }
+    assert_int_equal(gate_tokens(gate, text("default"), text("order-17"), out, 1), 1);
+    assert_int_equal(out[0].in_flight, 2);
+    assert_int_equal(gate_tokens(gate, text("default"), text("nobody's"), out, 4), 0);
+    inbox_drain(&inbox); /* 6 was superseded by 7 */
+    leave(&other);
+    leave(&joined);
+    for (size_t i = 0; i < 2; i++)
+        leave(&waits[i]);
+    for (size_t i = 0; i < 3; i++)
+        leave(&runs[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -454,6 +489,7 @@ int main(void)
         CASE(abort_cuts_what_sends),
         CASE(abort_leaves_equals_alone),
         CASE(leave_with_a_notice_under_way),
+        CASE(tokens_that_run_and_wait),
         CASE(keys_are_apart),
         CASE(keys_of_any_bytes),
         CASE(entry_ends_with_its_last_ticket),

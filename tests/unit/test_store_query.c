@@ -190,6 +190,30 @@ static void test_long_history(void **state)
     free(path);
 }
 
+/* A bound on the work ends pages early; going on from where they end gives everything once. */
+static void test_bounded_looks(void **state)
+{
+    struct store *store = ((struct fixture *)*state)->store;
+    for (int down = 0; down < 2; down++) {
+        struct audit_filter filter = {.kind = AUDIT_DROPPED, .limit = 10, .looks = 5, .descending = down == 1};
+        uint64_t ids[HISTORY_COUNT];
+        size_t count = expected(&filter, ids), at = 0, pages = 0;
+        do {
+            struct page page = query(store, &filter);
+            assert_int_equal(page.error, STORE_OK);
+            for (size_t i = 0; i < page.count; i++)
+                assert_int_equal(page.item[i].id, ids[at++]);
+            filter.after = page.next_after;
+            pages++;
+        } while (filter.after != 0);
+        assert_int_equal(at, count);
+        assert_int_equal(pages, 3);
+    }
+    struct page page = query(store, &(struct audit_filter){.limit = 2, .looks = 2});
+    assert_int_equal(page.count, 2);
+    assert_int_equal(page.next_after, 2);
+}
+
 static void *write_many(void *arg)
 {
     struct fixture *fx = arg;
@@ -360,6 +384,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_every_filter, setup_history, fixture_close),
         cmocka_unit_test_setup_teardown(test_each_stops, setup_history, fixture_close),
+        cmocka_unit_test_setup_teardown(test_bounded_looks, setup_history, fixture_close),
         cmocka_unit_test_setup_teardown(test_long_history, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(test_paging_while_writing, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(test_readonly_alone, setup_history, fixture_close),
