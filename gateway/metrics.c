@@ -80,6 +80,16 @@ void metrics_request(struct metrics_route *route, enum effect effect, enum reaso
     stats_count(&route->minutes, stats_kind_of(effect, reason), stats_minute(boot_ms(), minutes_offset_ms));
 }
 
+void metrics_drop(struct metrics_route *route, enum reason reason, enum drop_stage stage)
+{
+    atomic_fetch_add_explicit(&route->drops[reason][stage], 1, memory_order_relaxed);
+}
+
+void metrics_took(struct metrics_route *route, enum metrics_time which, uint64_t us)
+{
+    histogram_add(&route->times[which], &histogram_time, us);
+}
+
 void metrics_in_flight(struct metrics_route *route, int delta)
 {
     atomic_fetch_add_explicit(&route->in_flight, delta, memory_order_relaxed);

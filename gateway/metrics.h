@@ -25,6 +25,23 @@ void metrics_use(struct metrics_route *route, bool used);
 
 /* One request ended. */
 void metrics_request(struct metrics_route *route, enum effect effect, enum reason reason);
+/* Where the fence stopped it; only reasons whose audit kind is `dropped`. */
+enum drop_stage {
+    DROP_ARRIVAL,    /* the look at the fence when it came */
+    DROP_ADMISSION,  /* the writer's verdict */
+    DROP_WAITING,    /* accepted, but a higher token came before its turn */
+    DROP_CONNECTING, /* its turn had come: while connecting, or at the last look */
+    DROP_STAGES,
+};
+void metrics_drop(struct metrics_route *route, enum reason reason, enum drop_stage stage);
+/* How long something took. */
+enum metrics_time {
+    METRICS_GATEWAY,          /* request whole to last look, without the next one */
+    METRICS_PREDECESSOR_WAIT, /* of those that had to wait */
+    METRICS_PARTNER,          /* last look to the end of the partner's answer */
+    METRICS_TIMES,
+};
+void metrics_took(struct metrics_route *route, enum metrics_time which, uint64_t us);
 /* Effects in flight (from the last look to the end of the partner's answer) and calls that wait for an older one. */
 void metrics_in_flight(struct metrics_route *route, int delta);
 void metrics_waiting(struct metrics_route *route, int delta);

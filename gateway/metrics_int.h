@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 
+#include "gateway/histogram.h"
 #include "gateway/metrics.h"
 #include "gateway/stats.h"
 
@@ -14,7 +15,9 @@ struct metrics_route {
     char *name;                         /* NULL: requests without a route */
     atomic_uint uses;                   /* configurations in force, or still used by a request, that have it */
     _Atomic uint64_t requests[EFFECT_COUNT][REASON_COUNT];
+    _Atomic uint64_t drops[REASON_COUNT][DROP_STAGES];
     atomic_int_least64_t in_flight, waiting;
+    struct histogram times[METRICS_TIMES];
     struct stats_ring minutes;
 };
 

@@ -93,6 +93,107 @@ static void write_requests(struct jsonout *out, const struct metrics_route *firs
             }
 }
 
+static bool drop_always_shown(int reason, int stage)
+{
+    return reason == REASON_SUPERSEDED ? stage >= DROP_WAITING : reason == REASON_STALE_TOKEN && stage < DROP_WAITING;
+}
+
+static void write_drops(struct jsonout *out, const struct metrics_route *first)
+{
+    static const char name[] = "fencegate_drops_total";
+    static const char *const stages[DROP_STAGES] = {
+        [DROP_ARRIVAL] = "arrival",
+        [DROP_ADMISSION] = "admission",
+        [DROP_WAITING] = "waiting",
+        [DROP_CONNECTING] = "connecting",
+    };
+    family(out, name, "counter",
+           "Requests that the fence stopped, by how far they had come: the look on arrival, the writer's verdict on "
+           "admission, waiting for their turn, connecting up to the last look.");
+    for (const struct metrics_route *route = first; route != NULL; route = next_of(route))
+        for (int reason = 0; reason < REASON_COUNT; reason++)
+            for (int stage = 0; stage < DROP_STAGES; stage++) {
+                uint64_t count = atomic_load_explicit(&route->drops[reason][stage], memory_order_relaxed);
+                if (route->name == NULL || (count == 0 && !drop_always_shown(reason, stage)))
+                    continue;
+                route_label(out, name, route);
+                text(out, ",reason=\"");
+                text(out, reason_table[reason].slug);
+                text(out, "\",stage=\"");
+                text(out, stages[stage]);
+                text(out, "\"}");
+                value(out, count);
+            }
+}
+
+/* `labels` is empty or ends without a comma. */
+static void series(struct jsonout *out, const char *name, const char *suffix, const char *labels, const char *le)
+{
+    text(out, name);
+    text(out, suffix);
+    if (labels[0] == '\0' && le == NULL)
+        return;
+    text(out, "{");
+    text(out, labels);
+    if (le != NULL) {
+        text(out, labels[0] == '\0' ? "le=\"" : ",le=\"");
+        text(out, le);
+        text(out, "\"");
+    }
+    text(out, "}");
+}
+
+static void write_histogram(struct jsonout *out, const char *name, const char *labels,
+                            const struct histogram *histogram, const struct histogram_scale *scale)
+{
+    struct histogram_reading read;
+    char line[64];
+    histogram_read(histogram, scale, &read);
+    for (unsigned cell = 0; cell <= scale->count; cell++) {
+        series(out, name, "_bucket", labels, cell < scale->count ? scale->bounds[cell].label : "+Inf");
+        value(out, read.upto[cell]);
+    }
+    series(out, name, "_sum", labels, NULL);
+    if (scale->unit == 1)
+        value(out, read.sum);
+    else {
+        int len = snprintf(line, sizeof line, " %" PRIu64 ".%06" PRIu64 "\n", read.sum / scale->unit,
+                           read.sum % scale->unit * (1000000 / scale->unit));
+        jsonout_raw(out, line, (size_t)len);
+    }
+    series(out, name, "_count", labels, NULL);
+    value(out, read.count);
+}
+
+static void write_times(struct jsonout *out, const struct metrics_route *first)
+{
+    static const struct {
+        const char *name, *help;
+    } times[METRICS_TIMES] = {
+        [METRICS_GATEWAY] = {"fencegate_gateway_seconds",
+                             "From the whole request to the last look before its first byte left: decision, commit, "
+                             "connecting; without the wait for older calls of the key."},
+        [METRICS_PREDECESSOR_WAIT] = {"fencegate_predecessor_wait_seconds",
+                                      "How long calls waited for older ones of their key, of those that had to."},
+        [METRICS_PARTNER] = {"fencegate_partner_seconds",
+                             "From the last look to the end of the partner's answer, or of the call without one."},
+    };
+    for (int i = 0; i < METRICS_TIMES; i++) {
+        family(out, times[i].name, "histogram", times[i].help);
+        for (const struct metrics_route *route = first; route != NULL; route = next_of(route)) {
+            struct jsonout labels = {0};
+            if (route->name == NULL)
+                continue;
+            text(&labels, "route=\"");
+            label_value(&labels, route->name);
+            text(&labels, "\"");
+            if (!labels.failed)
+                write_histogram(out, times[i].name, labels.text, &route->times[i], &histogram_time);
+            jsonout_free(&labels);
+        }
+    }
+}
+
 static void route_gauge(struct jsonout *out, const char *name, const struct metrics_route *route, uint64_t number)
 {
     if (route->name == NULL)
@@ -133,7 +234,9 @@ void metrics_write(struct jsonout *out, const struct metrics_gauges *gauges, con
     text(out, "fencegate_build_info{version=\"" FENCEGATE_VERSION "\"}");
     value(out, 1);
     write_requests(out, first);
+    write_drops(out, first);
     write_route_gauges(out, first);
+    write_times(out, first);
     if (gauges != NULL) {
         single(out, "fencegate_connections", "gauge", "Client connections being served.", gauges->connections);
         single(out, "fencegate_requests_live", "gauge", "Requests that have begun and not ended.",

@@ -144,6 +144,8 @@ void report_ended(const struct request *request)
 {
     metrics_request(request->route == NULL ? request->worker->no_route : request->route->metrics, request->effect,
                     request->reason);
+    if (request->route != NULL && reason_table[request->reason].audit_kind == AUDIT_DROPPED)
+        metrics_drop(request->route->metrics, request->reason, request->drop_stage);
     if (request->settings->config->log_access || request->effect == EFFECT_UNKNOWN)
         access_line(request);
 }

@@ -147,7 +147,7 @@ static void on_notice(struct inbox_item *item)
             request_stop_waiting(request, REASON_SUPERSEDED);
         } else if ((notices & GATE_MAY_START) != 0) {
             timer_clear(&request->worker->timers, &request->timer);
-            metrics_waiting(request->route->metrics, -1);
+            request_wait_over(request);
             request_connect(request);
         }
     } else if (request->state == REQUEST_CONNECTING && (notices & GATE_SUPERSEDED) != 0) {

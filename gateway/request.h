@@ -19,6 +19,7 @@
 #include "gateway/gate.h"
 #include "gateway/headers.h"
 #include "gateway/inbox.h"
+#include "gateway/metrics.h"
 #include "gateway/reason.h"
 #include "gateway/reply.h"
 #include "gateway/route.h"
@@ -63,6 +64,13 @@ struct request {
     size_t body_len, body_cap, body_announced;
     uint64_t started_ms; /* monotonic, request line seen */
     uint64_t number;     /* of this worker's requests: the last part of request_id in the log */
+
+    /* for the metrics; monotonic, microseconds */
+    uint64_t whole_us;      /* the request was whole */
+    uint64_t wait_began_us; /* waiting for older calls began */
+    uint64_t waited_us;     /* how long it took */
+    uint64_t sent_us;       /* the last look */
+    enum drop_stage drop_stage;
 
     /* the fence */
     bool fenced;  /* false: mode off or an unfenced method */

@@ -52,6 +52,7 @@ void request_enter_gate(struct request *request)
     case GATE_MUST_WAIT:
         request_move(request, REQUEST_WAITING);
         metrics_waiting(request->route->metrics, 1);
+        request->wait_began_us = monotonic_us();
         timer_set(&request->worker->timers, &request->timer,
                   request->worker->now_ms + route_of(request)->drain_timeout_ms);
         return;
@@ -64,9 +65,16 @@ void request_enter_gate(struct request *request)
     }
 }
 
+void request_wait_over(struct request *request)
+{
+    request->waited_us = monotonic_us() - request->wait_began_us;
+    metrics_waiting(request->route->metrics, -1);
+    metrics_took(request->route->metrics, METRICS_PREDECESSOR_WAIT, request->waited_us);
+}
+
 void request_stop_waiting(struct request *request, enum reason reason)
 {
-    metrics_waiting(request->route->metrics, -1);
+    request_wait_over(request);
     if (request->observe && reason != REASON_SHUTTING_DOWN)
         request_go_on_observed(request, reason);
     else
@@ -84,8 +92,16 @@ bool request_last_look(struct request *request)
         request->would_reason = REASON_SUPERSEDED;
     }
     request_move(request, REQUEST_SENT);
+    request->sent_us = monotonic_us();
     metrics_in_flight(request->route->metrics, 1);
+    metrics_took(request->route->metrics, METRICS_GATEWAY, request->sent_us - request->whole_us - request->waited_us);
     return true;
+}
+
+static void sending_over(struct request *request)
+{
+    metrics_in_flight(request->route->metrics, -1);
+    metrics_took(request->route->metrics, METRICS_PARTNER, monotonic_us() - request->sent_us);
 }
 
 /* Once more after a pause, if the route allows it, no byte was sent and there is time left. */
@@ -108,7 +124,7 @@ void request_call_ended(struct request *request, enum call_end end, const char *
     request->upstream_status = request->reply.head_done ? request->reply.status : 0;
     request->response_bytes = request->reply.received;
     if (sent)
-        metrics_in_flight(request->route->metrics, -1);
+        sending_over(request);
     if (detail != NULL && !request->last_look_failed)
         snprintf(request->detail, sizeof request->detail, "%s", detail);
     switch (end) {
@@ -136,7 +152,7 @@ void request_cut_call(struct request *request, enum reason reason, const char *n
 {
     bool answered = request->reply.head_done;
     upstream_cancel(request);
-    metrics_in_flight(request->route->metrics, -1);
+    sending_over(request);
     request->upstream_status = answered ? request->reply.status : 0;
     request->response_bytes = request->reply.received;
     bool whole = request->reply.has_length && request->reply.received == request->reply.length;

@@ -97,6 +97,7 @@ static bool take_place(struct request *request)
 void request_arrived(struct request *request)
 {
     enum reason refusal = request->refusal;
+    request->whole_us = monotonic_us();
     request->request_bytes = request->body_len;
     if (refusal == REASON_NONE && atomic_load(&gateway_of(request)->shutting_down))
         refusal = REASON_SHUTTING_DOWN;
@@ -145,6 +146,7 @@ void request_on_admitted(struct request *request)
     if (op->verdict != VERDICT_ACCEPTED && !request->observe) { /* its record came with the verdict */
         request->audit_id = op->audit_id;
         request->reason = report_verdict_reason(op->verdict);
+        request->drop_stage = DROP_ADMISSION;
         request->effect = EFFECT_NOT_SENT;
         request_leave_gate(request);
         request_answer(request);

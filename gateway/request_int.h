@@ -30,6 +30,7 @@ void request_enter_gate(struct request *request);
 void request_drop_superseded(struct request *request);
 /* `observe`: forward what enforce would refuse for `reason`, outside the key's order, and say so in the record. */
 void request_go_on_observed(struct request *request, enum reason reason);
+void request_wait_over(struct request *request); /* keeps the books of a wait that has ended */
 void request_stop_waiting(struct request *request, enum reason reason);
 /* Closes a call that has begun to send. */
 void request_cut_call(struct request *request, enum reason reason, const char *note);

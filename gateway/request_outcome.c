@@ -129,6 +129,7 @@ void request_settle(struct request *request, enum reason reason, enum effect eff
 {
     struct worker *worker = request->worker;
     timer_clear(&worker->timers, &request->timer);
+    request->drop_stage = request->state == REQUEST_CONNECTING ? DROP_CONNECTING : DROP_WAITING;
     request->reason = reason;
     request->effect = effect == EFFECT_SENT && !request->fenced ? EFFECT_UNFENCED : effect;
     request->status = report_status(request);

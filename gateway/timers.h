@@ -29,6 +29,7 @@ void timer_clear(struct timers *timers, struct timer *timer);                /* 
 void timers_run(struct timers *timers, uint64_t now_ms);                     /* fires what is due */
 int timers_wait_ms(const struct timers *timers, uint64_t now_ms);            /* -1: nothing is set */
 uint64_t monotonic_ms(void);
+uint64_t monotonic_us(void);
 uint64_t realtime_ms(void);
 
 #endif

@@ -1,11 +1,18 @@
 """What watches the gateway: /v1/stats, /metrics by Prometheus' rules, alarms, and the files that are built on them."""
 
+import collections
 import datetime
+import random
 import re
+import time
+
+import pytest
 
 import expect
+import prometheus
 from gateway import eventually, route
-from partner import Held
+from partner import FullListener, Held
+from prometheus import scrape
 
 KINDS = ("sent", "dropped", "not_sent", "unknown", "rejected")
 
@@ -113,3 +120,103 @@ def test_stats_follow_a_reload(launch, partner, mark):
     eventually(lambda: [each["name"] for each in stats(gw)["routes"]] == ["pay", "old", "new"])
     assert eventually(lambda: stats(gw)["limits"]["in_flight"]["max"] == 77)
     assert totals(gw, "old")["sent"] == 1
+
+
+# -- /metrics
+
+
+def test_metrics_keep_every_rule_of_prometheus(gw, partner, mark):
+    gw.call(f"/pay/{mark}", 5, mark)
+    gw.call(f"/pay/{mark}", 4, mark)
+    gw.call("/nowhere", 5, mark)
+    found = scrape(gw)
+    assert mark not in found.text
+    for family in found.families.values():
+        for _, labels in family.samples:
+            assert {name for name, _ in labels} <= {"route", "effect", "reason", "stage", "le", "version", "libmicrohttpd", "libcurl"}
+    assert found("fencegate_build_info") == 1 and found("fencegate_requests_total", route="pay", reason="stale-token") >= 1
+
+
+@pytest.mark.parametrize("broken", [
+    "fencegate_x 1\n",
+    "# HELP fencegate_x What it is.\nfencegate_x 1\n",
+    "# HELP fencegate_x What it is.\n# TYPE fencegate_x counter\nfencegate_x 1\n",
+    "# HELP fencegate_x What it is.\n# TYPE fencegate_x gauge\nfencegate_x 1\nfencegate_x 2\n",
+    "# HELP fencegate_x What it is.\n# TYPE fencegate_x gauge\nfencegate_y 1\n",
+    '# HELP fencegate_x What it is.\n# TYPE fencegate_x gauge\nfencegate_x{a="1",a="2"} 1\n',
+    '# HELP fencegate_x What it is.\n# TYPE fencegate_x gauge\nfencegate_x{a="1"} 1\nfencegate_x{b="1"} 1\n',
+    "# HELP fencegate_x What it is.\n# TYPE fencegate_x gauge\nfencegate_x 1",
+    "# HELP fencegate_x_ms What it is.\n# TYPE fencegate_x_ms gauge\nfencegate_x_ms 1\n",
+    '# HELP fencegate_x What it is.\n# TYPE fencegate_x histogram\nfencegate_x_bucket{le="1"} 1\nfencegate_x_sum 1\nfencegate_x_count 1\n',
+    '# HELP fencegate_x What it is.\n# TYPE fencegate_x histogram\nfencegate_x_bucket{le="1"} 2\nfencegate_x_bucket{le="+Inf"} 1\nfencegate_x_sum 1\nfencegate_x_count 1\n',
+    '# HELP fencegate_x What it is.\n# TYPE fencegate_x histogram\nfencegate_x_bucket{le="+Inf"} 1\nfencegate_x_sum 1\nfencegate_x_count 2\n',
+])
+def test_the_rules_are_minded(broken):
+    with pytest.raises((AssertionError, KeyError)):
+        prometheus.parse(broken)
+
+
+def test_drops_have_the_stage_that_they_reached(launch, new_partner, mark):
+    full, partner, held = FullListener(), new_partner(), Held()
+    gw = launch([route(full, name="slow", path="/slow", timeout={"connect": "30s", "total": "60s"}), route(partner)])
+
+    def drops(**labels):
+        return scrape(gw)("fencegate_drops_total", **labels)
+
+    assert drops(route="pay", reason="stale-token", stage="arrival") == 0
+    expect.relayed(gw.call(f"/pay/{mark}", 5, mark))
+    expect.refusal(gw.call(f"/pay/{mark}", 4, mark), 412, "stale-token")
+    assert eventually(lambda: drops(route="pay", reason="stale-token", stage="arrival") == 1)
+    # 6 is in flight, 7 waits for it, and 8 takes 7's place.
+    partner.on(f"{mark}-held", held)
+    first = gw.send_off(f"/pay/{mark}-held", 6, mark)
+    partner.wait_seen(f"{mark}-held")
+    second = gw.send_off(f"/pay/{mark}", 7, mark)
+    eventually(lambda: gw.fence(mark) == 7)
+    third = gw.send_off(f"/pay/{mark}", 8, mark)
+    expect.refusal(second.result(10), 412, "superseded")
+    assert eventually(lambda: drops(route="pay", reason="superseded", stage="waiting") == 1)
+    held.release()
+    expect.relayed(first.result(10))
+    expect.relayed(third.result(10))
+    connecting = gw.send_off(f"/slow/{mark}", 9, mark)
+    eventually(lambda: gw.fence(mark) == 9)
+    expect.relayed(gw.call(f"/pay/{mark}", 10, mark))
+    expect.refusal(connecting.result(10), 412, "superseded")
+    assert eventually(lambda: drops(route="slow", reason="superseded", stage="connecting") == 1)
+    found = scrape(gw)
+    assert found("fencegate_drops_total") == 3
+    assert found("fencegate_predecessor_wait_seconds_count", route="pay") == 2  # one was superseded, one got its turn
+    assert found("fencegate_partner_seconds_count", route="slow") == 0
+    full.close()
+
+
+def test_drops_and_requests_agree_after_a_storm(launch, new_partner, mark):
+    gw = launch(route(new_partner()))
+    tokens = list(range(1, 41)) * 4
+    random.Random(7).shuffle(tokens)
+    answers = [call.result(30) for call in [gw.send_off(f"/pay/{mark}", token, mark) for token in tokens]]
+    counts = collections.Counter(answer.json["reason"] if answer.status == 412 else "" for answer in answers)
+    assert counts["stale-token"] > 0
+    found = eventually(lambda: (lambda m: m if m("fencegate_requests_total") == len(tokens) else None)(scrape(gw)))
+    for reason in ("stale-token", "superseded"):
+        assert (found("fencegate_requests_total", reason=reason) or 0) == found("fencegate_drops_total", reason=reason) == counts[reason]
+    assert found("fencegate_requests_total", effect="sent") == counts[""]
+    assert found("fencegate_gateway_seconds_count") == found("fencegate_partner_seconds_count") == counts[""]
+    assert found("fencegate_effects_in_flight") == found("fencegate_waiting") == 0
+
+
+def test_the_partners_time_is_not_the_gateways(launch, new_partner, mark):
+    partner = new_partner()
+    gw = launch(route(partner))
+
+    def slowly(exchange):
+        time.sleep(0.3)
+        exchange.reply()
+
+    partner.on(mark, slowly)
+    expect.relayed(gw.call(f"/pay/{mark}", 5, mark))
+    found = eventually(lambda: (lambda m: m if m("fencegate_partner_seconds_count") == 1 else None)(scrape(gw)))
+    assert found("fencegate_partner_seconds_sum") >= 0.3
+    assert found("fencegate_partner_seconds_bucket", le="0.25") == 0
+    assert found("fencegate_gateway_seconds_count") == 1 and found("fencegate_predecessor_wait_seconds_count") == 0

@@ -84,6 +84,87 @@ static void gauges_shown(void **state)
     assert_non_null(strstr(page.text, "fencegate_build_info{version=\""));
 }
 
+static void drops_by_stage(void **state)
+{
+    struct metrics_route *route = metrics_route("dropping");
+    (void)state;
+    assert_true(has("fencegate_drops_total{route=\"dropping\",reason=\"stale-token\",stage=\"arrival\"} 0"));
+    assert_true(has("fencegate_drops_total{route=\"dropping\",reason=\"superseded\",stage=\"connecting\"} 0"));
+    assert_null(strstr(page.text, "route=\"dropping\",reason=\"token-used\""));
+    metrics_drop(route, REASON_STALE_TOKEN, DROP_ADMISSION);
+    metrics_drop(route, REASON_STALE_TOKEN, DROP_ADMISSION);
+    metrics_drop(route, REASON_TOKEN_USED, DROP_ARRIVAL);
+    metrics_drop(route, REASON_SUPERSEDED, DROP_WAITING);
+    assert_true(has("fencegate_drops_total{route=\"dropping\",reason=\"stale-token\",stage=\"admission\"} 2"));
+    assert_true(has("fencegate_drops_total{route=\"dropping\",reason=\"stale-token\",stage=\"arrival\"} 0"));
+    assert_true(has("fencegate_drops_total{route=\"dropping\",reason=\"token-used\",stage=\"arrival\"} 1"));
+    assert_true(has("fencegate_drops_total{route=\"dropping\",reason=\"superseded\",stage=\"waiting\"} 1"));
+}
+
+static void times_as_histograms(void **state)
+{
+    struct metrics_route *route = metrics_route("timed");
+    (void)state;
+    metrics_took(route, METRICS_PARTNER, 100);
+    metrics_took(route, METRICS_PARTNER, 1234567);
+    metrics_took(route, METRICS_PARTNER, 61000000);
+    assert_true(has("fencegate_partner_seconds_bucket{route=\"timed\",le=\"0.0001\"} 1"));
+    assert_true(has("fencegate_partner_seconds_bucket{route=\"timed\",le=\"1\"} 1"));
+    assert_true(has("fencegate_partner_seconds_bucket{route=\"timed\",le=\"2.5\"} 2"));
+    assert_true(has("fencegate_partner_seconds_bucket{route=\"timed\",le=\"60\"} 2"));
+    assert_true(has("fencegate_partner_seconds_bucket{route=\"timed\",le=\"+Inf\"} 3"));
+    assert_true(has("fencegate_partner_seconds_sum{route=\"timed\"} 62.234667"));
+    assert_true(has("fencegate_partner_seconds_count{route=\"timed\"} 3"));
+    assert_true(has("fencegate_gateway_seconds_count{route=\"timed\"} 0"));
+}
+
+struct hours {
+    unsigned seen;
+    struct metrics_hour hour;
+};
+
+static void keep_hour(void *arg, const struct metrics_hour *hour)
+{
+    struct hours *hours = arg;
+    if (strcmp(hour->name, "hourly") != 0)
+        return;
+    hours->seen++;
+    hours->hour = *hour;
+}
+
+static struct hours hours_at(const struct metrics_now *now)
+{
+    struct hours hours = {0};
+    metrics_hours(now, keep_hour, &hours);
+    return hours;
+}
+
+static void the_last_hour(void **state)
+{
+    struct metrics_route *route = metrics_route("hourly");
+    struct metrics_now now;
+    (void)state;
+    metrics_now(&now);
+    assert_int_equal(hours_at(&now).seen, 0); /* in no configuration, and nothing happened */
+    metrics_request(route, EFFECT_SENT, REASON_NONE);
+    metrics_request(route, EFFECT_NOT_SENT, REASON_STALE_TOKEN);
+    metrics_waiting(route, 1);
+    metrics_now(&now);
+    struct hours found = hours_at(&now);
+    uint32_t *sent = found.hour.counts[STATS_SENT], *dropped = found.hour.counts[STATS_DROPPED];
+    assert_int_equal(found.seen, 1);
+    assert_int_equal(found.hour.waiting, 1);
+    assert_int_equal(sent[59] + sent[58], 1); /* the minute may have turned */
+    assert_int_equal(dropped[59] + dropped[58], 1);
+    metrics_waiting(route, -1);
+    now.boot_ms += 3600000 + 60000;
+    assert_int_equal(hours_at(&now).seen, 0);
+    metrics_use(route, true);
+    assert_int_equal(hours_at(&now).seen, 1);
+    metrics_use(route, false);
+    assert_int_equal(hours_at(&now).seen, 0);
+}
+
 static void labels_escaped(void **state)
 {
     (void)state;
@@ -95,6 +176,7 @@ static void labels_escaped(void **state)
 static void families_in_order(void **state)
 {
     char family[128] = "", seen[4096] = "";
+    bool histogram = false;
     (void)state;
     assert_true(has("fencegate_connections 3"));
     assert_true(page.text[page.len - 1] == '\n');
@@ -113,13 +195,19 @@ static void families_in_order(void **state)
             size_t len = strlen(family);
             assert_int_equal(strncmp(line + 7, family, len), 0);
             bool counter = strcmp(line + 7 + len, " counter") == 0;
-            assert_true(counter || strcmp(line + 7 + len, " gauge") == 0);
+            histogram = strcmp(line + 7 + len, " histogram") == 0;
+            assert_true(counter || histogram || strcmp(line + 7 + len, " gauge") == 0);
             bool total = len > 6 && strcmp(family + len - 6, "_total") == 0;
             assert_true(counter == total);
         } else {
-            size_t len = strcspn(line, "{ ");
-            assert_int_equal(len, strlen(family));
+            size_t len = strlen(family), all = strcspn(line, "{ ");
             assert_int_equal(strncmp(line, family, len), 0);
+            const char *suffix = line + len;
+            size_t extra = all - len;
+            assert_true(histogram ? (extra == 7 && strncmp(suffix, "_bucket", 7) == 0) ||
+                                        (extra == 4 && strncmp(suffix, "_sum", 4) == 0) ||
+                                        (extra == 6 && strncmp(suffix, "_count", 6) == 0)
+                                  : extra == 0);
         }
     }
 }
@@ -162,8 +250,9 @@ static void threads_lose_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(routes_by_name),       cmocka_unit_test(requests_counted),  cmocka_unit_test(gauges_shown),
-        cmocka_unit_test(labels_escaped),       cmocka_unit_test(families_in_order), cmocka_unit_test(parts_left_out),
+        cmocka_unit_test(routes_by_name),       cmocka_unit_test(requests_counted),    cmocka_unit_test(gauges_shown),
+        cmocka_unit_test(labels_escaped),       cmocka_unit_test(families_in_order),   cmocka_unit_test(parts_left_out),
+        cmocka_unit_test(drops_by_stage),       cmocka_unit_test(times_as_histograms), cmocka_unit_test(the_last_hour),
         cmocka_unit_test(threads_lose_nothing),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
