@@ -12,6 +12,9 @@ enum store_error folder_enter(const char *path, bool readonly, struct folder **o
     __attribute__((warn_unused_result));
 void folder_leave(struct folder **folder); /* after LMDB has closed its files */
 
+/* Is gateway.lock taken by somebody? */
+bool folder_served(const char *path);
+
 /* Makes the names of new files in the folder survive a power cut. */
 enum store_error folder_sync(const char *path, char *why, size_t why_cap) __attribute__((warn_unused_result));
 
