@@ -26,8 +26,12 @@
 #include "gateway/admin_address.h"
 #include "gateway/admin_calls.h"
 #include "gateway/admin_change.h"
+#include "gateway/admin_door.h"
+#include "gateway/admin_receive.h"
+#include "gateway/head.h"
 #include "gateway/headers.h"
 #include "gateway/log.h"
+#include "gateway/timers.h"
 #include "store/store.h"
 
 #define FIELDS_MAX 64
@@ -36,12 +40,15 @@
 #define CONNECTIONS_MAX 512u
 #define CONNECTION_MEMORY (32u << 10)
 #define TIMEOUT_SECONDS 30u
-#define ACCEPT_PAUSE_MS 100
+#define HEAD_MAX (16u << 10)
+#define HEAD_MEMORY (CONNECTION_MEMORY - (4u << 10)) /* the rest is for the answer's head */
 
 struct admin {
     struct admin_context context;
     struct MHD_Daemon *daemon;
-    int listen_fd; /* the daemon's once it runs */
+    int listen_fd;
+    struct admin_doors *doors;
+    struct admin_receive *receiving;
     int stop_fd;
     pthread_t thread;
     bool thread_runs;
@@ -60,6 +67,41 @@ struct exchange {
     struct admin_change *change;  /* NULL: there was no need for one */
     char target[];
 };
+
+static int descriptor(struct MHD_Connection *connection)
+{
+    return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+}
+
+/* As long as the connection lives. */
+static void on_connection(void *arg, struct MHD_Connection *connection, void **context,
+                          enum MHD_ConnectionNotificationCode code)
+{
+    (void)arg;
+    (void)connection;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        *context = calloc(1, sizeof(struct admin_receive));
+    } else if (*context != NULL) {
+        admin_receive_end(*context);
+        free(*context);
+        *context = NULL;
+    }
+}
+
+static struct admin_receive *receive_of(struct MHD_Connection *connection)
+{
+    return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+}
+
+/* A request has ended. If its client sends no more, libmicrohttpd may never have seen that. */
+static void watch_end(struct admin *admin, struct MHD_Connection *connection)
+{
+    int fd = descriptor(connection);
+    admin_receive_end(receive_of(connection));
+    if (admin_receive_at_end(fd)) {
+        admin_receive_begin(&admin->receiving, receive_of(connection), fd, ADMIN_RECEIVE_IDLE);
+    }
+}
 
 /* The raw target, before libmicrohttpd decodes it. NULL makes on_request() close the connection. */
 static void *on_target(void *arg, const char *target, struct MHD_Connection *connection)
@@ -80,10 +122,12 @@ static void *on_target(void *arg, const char *target, struct MHD_Connection *con
 static void on_completed(void *arg, struct MHD_Connection *connection, void **con_cls,
                          enum MHD_RequestTerminationCode code)
 {
+    struct admin *admin = arg;
     struct exchange *exchange = *con_cls;
-    (void)arg;
-    (void)connection;
     (void)code;
+    if (receive_of(connection) != NULL) {
+        watch_end(admin, connection);
+    }
     if (exchange != NULL) {
         admin_change_release(&exchange->change);
         free(exchange->body);
@@ -139,11 +183,12 @@ static enum MHD_Result send_answer(struct MHD_Connection *connection, struct adm
     return result;
 }
 
-static enum MHD_Result send_problem(struct MHD_Connection *connection, enum admin_problem kind, const char *detail)
+static enum MHD_Result send_problem(struct exchange *exchange, enum admin_problem kind, const char *detail)
 {
     struct admin_answer answer = {0};
+    admin_receive_end(receive_of(exchange->connection));
     admin_problem(&answer, kind, detail);
-    return send_answer(connection, &answer);
+    return send_answer(exchange->connection, &answer);
 }
 
 struct fields {
@@ -197,36 +242,53 @@ static void name_client(struct exchange *exchange)
     }
 }
 
+/* libmicrohttpd 0.9.x hides from us what it mends or cuts off; from 1.0 on its strict level refuses all that itself. */
+static bool is_exact(const struct exchange *exchange, const char *method, const char *version,
+                     const struct fields *fields)
+{
+#if MHD_VERSION >= 0x01000000
+    (void)exchange, (void)method, (void)version, (void)fields;
+    return true;
+#else
+    struct head_parts parts = {strlen(method), strlen(exchange->target), strlen(version), fields->item, fields->count};
+    size_t size = MHD_get_connection_info(exchange->connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE)->header_size;
+    return head_is_exact(method, size, &parts);
+#endif
+}
+
 /* The first call for a request, before its body. An answer given here closes the connection, which is right for what
  * is wrong with the framing: nothing behind it may be read as another request. */
-static enum MHD_Result first_look(struct MHD_Connection *connection, struct exchange *exchange, const char *method,
-                                  const char *version)
+static enum MHD_Result first_look(struct exchange *exchange, const char *method, const char *version)
 {
     struct fields fields = {.count = 0};
     struct screened screened;
     memset(&screened, 0, sizeof screened);
-    MHD_get_connection_values_n(connection, MHD_HEADER_KIND, collect_field, &fields);
+    MHD_get_connection_values_n(exchange->connection, MHD_HEADER_KIND, collect_field, &fields);
     if (fields.overflow) {
-        return send_problem(connection, ADMIN_MALFORMED, "There are too many header fields.");
+        return send_problem(exchange, ADMIN_MALFORMED, "There are too many header fields.");
     }
     if (strcmp(version, "HTTP/1.1") != 0 && strcmp(version, "HTTP/1.0") != 0) {
-        return send_problem(connection, ADMIN_MALFORMED, "This HTTP version is not spoken here.");
+        return send_problem(exchange, ADMIN_MALFORMED, "This HTTP version is not spoken here.");
+    }
+    if (!is_exact(exchange, method, version, &fields)) {
+        return send_problem(exchange, ADMIN_MALFORMED,
+                            "The head has something between its fields, or a line that is none.");
     }
     headers_screen(fields.item, fields.count, method, version, &screened);
     if (screened.problem != NULL) {
-        return send_problem(connection, ADMIN_MALFORMED, screened.problem);
+        return send_problem(exchange, ADMIN_MALFORMED, screened.problem);
     }
     if (!take_single(&fields, "Host", &exchange->request.host) ||
         !take_single(&fields, "Origin", &exchange->request.origin) ||
         !take_single(&fields, "Authorization", &exchange->request.authorization) ||
         !take_single(&fields, "Content-Type", &exchange->request.content_type)) {
-        return send_problem(connection, ADMIN_MALFORMED, "A header field that may come once comes twice.");
+        return send_problem(exchange, ADMIN_MALFORMED, "A header field that may come once comes twice.");
     }
     if (screened.expect_unknown) {
-        return send_problem(connection, ADMIN_EXPECTATION, "Only Expect: 100-continue is understood.");
+        return send_problem(exchange, ADMIN_EXPECTATION, "Only Expect: 100-continue is understood.");
     }
     if (screened.has_length && screened.length > BODY_MAX) {
-        return send_problem(connection, ADMIN_TOO_LARGE, "A body may have 64 KiB here.");
+        return send_problem(exchange, ADMIN_TOO_LARGE, "A body may have 64 KiB here.");
     }
     name_client(exchange);
     return MHD_YES;
@@ -266,8 +328,9 @@ static void on_ready(struct admin_change *change, void *arg)
  * closed there without its answer. One run later it knows that there is nothing to read. */
 static enum MHD_Result begin_answer(struct admin *admin, struct exchange *exchange, const char *method)
 {
+    admin_receive_end(receive_of(exchange->connection));
     if (exchange->body_len > BODY_MAX) {
-        return send_problem(exchange->connection, ADMIN_TOO_LARGE, "A body may have 64 KiB here.");
+        return send_problem(exchange, ADMIN_TOO_LARGE, "A body may have 64 KiB here.");
     }
     struct admin_answer answer = {0};
     exchange->request.method = method;
@@ -291,12 +354,14 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
     struct admin *admin = arg;
     struct exchange *exchange = *con_cls;
     (void)url;
-    if (exchange == NULL) {
+    if (exchange == NULL || receive_of(connection) == NULL) {
         return MHD_NO;
     }
     if (!exchange->begun) {
         exchange->begun = true;
-        return first_look(connection, exchange, method, version);
+        admin_receive_begin(&admin->receiving, receive_of(connection), descriptor(connection),
+                            monotonic_ms() + TIMEOUT_SECONDS * 1000);
+        return first_look(exchange, method, version);
     }
     if (*upload_size > 0) {
         return take_body(exchange, upload, upload_size);
@@ -312,15 +377,10 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
     return MHD_YES;
 }
 
-enum { RUNS_UNTIL_PAUSE = 32 };
-
-/* Out of file descriptors, libmicrohttpd takes its listener off its set until a connection ends, and puts it back only
- * when it is run again, or (without a connection) tries again at once, for ever. So the listener is watched here too,
- * and where it can't be accepted from this thread takes a pause. */
-static bool accept_fails(struct admin *admin)
+/* The sooner of two waits; -1: for ever. */
+static int sooner(int one, int other)
 {
-    struct pollfd listener = {.fd = admin->listen_fd, .events = POLLIN};
-    return poll(&listener, 1, 0) == 1;
+    return one < 0 || (other >= 0 && other < one) ? other : one;
 }
 
 static int wait_ms(struct admin *admin, int look_ms)
@@ -332,7 +392,20 @@ static int wait_ms(struct admin *admin, int look_ms)
     if (MHD_get_timeout(admin->daemon, &timeout) != MHD_YES || timeout > INT_MAX) {
         return look_ms;
     }
-    return look_ms >= 0 && look_ms < (int)timeout ? look_ms : (int)timeout;
+    return sooner(look_ms, (int)timeout);
+}
+
+static unsigned count_served(void *arg)
+{
+    struct admin *admin = arg;
+    return MHD_get_daemon_info(admin->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS)->num_connections;
+}
+
+static void take_connection(void *arg, int fd, const struct sockaddr *address, socklen_t len)
+{
+    struct admin *admin = arg;
+    admin->due = true;                                         /* bytes are waiting in it */
+    (void)MHD_add_connection(admin->daemon, fd, address, len); /* closes it when it can't */
 }
 
 static void *admin_thread(void *arg)
@@ -342,17 +415,17 @@ static void *admin_thread(void *arg)
     struct pollfd waits[4] = {{.fd = admin->stop_fd, .events = POLLIN},
                               {.fd = admin->context.inbox.event_fd, .events = POLLIN},
                               {.fd = info->epoll_fd, .events = POLLIN},
-                              {.fd = admin->listen_fd, .events = POLLIN}};
+                              {.fd = admin_doors_fd(admin->doors), .events = POLLIN}};
     while (waits[0].revents == 0) {
         int look_ms = admin_changes_run(&admin->context); /* before the daemon runs: it may resume connections */
         admin->due = false;
+        look_ms = sooner(look_ms, admin_doors_run(admin->doors));
+        bool taken = admin->due;
+        admin->due = false;
         MHD_run(admin->daemon);
-        bool pause = accept_fails(admin);
-        for (int i = 0; pause && i < RUNS_UNTIL_PAUSE; i++) { /* it takes ten connections a run */
-            MHD_run(admin->daemon);
-            pause = accept_fails(admin);
-        }
-        if (poll(waits, pause ? 2 : 4, pause ? ACCEPT_PAUSE_MS : wait_ms(admin, look_ms)) < 0 && errno != EINTR) {
+        admin->due = admin->due || taken;
+        look_ms = sooner(look_ms, admin_receive_run(admin->receiving));
+        if (poll(waits, 4, wait_ms(admin, look_ms)) < 0 && errno != EINTR) {
             log_message(LOG_ERROR, "admin-stopped", "poll: %s", strerror(errno));
             break;
         }
@@ -423,21 +496,33 @@ static bool start_listening(struct admin *admin, uint16_t *port, char *error, si
 
 static bool start_daemon(struct admin *admin)
 {
-    admin->daemon =
-        MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, admin,
-                         MHD_OPTION_LISTEN_SOCKET, admin->listen_fd,
+    admin->daemon = MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, admin,
 #if MHD_VERSION >= 0x00097701
-                         MHD_OPTION_CLIENT_DISCIPLINE_LVL, 2,
+        MHD_OPTION_CLIENT_DISCIPLINE_LVL, 2,
 #else
-                         MHD_OPTION_STRICT_FOR_CLIENT, 1,
+        MHD_OPTION_STRICT_FOR_CLIENT, 1,
 #endif
-                         MHD_OPTION_URI_LOG_CALLBACK, on_target, NULL, MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
-                         MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, TIMEOUT_SECONDS,
-                         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY, MHD_OPTION_END);
-    if (admin->daemon == NULL) {
-        admin->listen_fd = -1; /* the library closed it, or (very early) did not: closing twice would be worse */
-    }
+        MHD_OPTION_URI_LOG_CALLBACK, on_target, NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection, NULL,
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, admin, MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX,
+        MHD_OPTION_CONNECTION_TIMEOUT, TIMEOUT_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
+        MHD_OPTION_END);
     return admin->daemon != NULL;
+}
+
+static bool open_doors(struct admin *admin)
+{
+    struct admin_door_options options = {
+        .listen_fd = admin->listen_fd,
+        .connections_max = CONNECTIONS_MAX,
+        .patience_ms = TIMEOUT_SECONDS * 1000,
+        .head = {HEAD_MAX, HEAD_MAX, HEAD_MEMORY},
+        .served = count_served,
+        .hand_over = take_connection,
+        .arg = admin,
+    };
+    admin->doors = admin_doors_new(&options);
+    return admin->doors != NULL;
 }
 
 /* Signals are the main thread's: all are blocked in this one. */
@@ -466,7 +551,7 @@ struct admin *admin_start(const struct admin_options *options, uint16_t *port, c
     if (admin_token_load(options->token_file, options->store_path, &admin->context.token, error, error_cap) &&
         start_listening(admin, port, error, error_cap)) {
         admin_address_write(options->store_path, admin->listen_fd);
-        if (ready && start_daemon(admin) && start_thread(admin)) {
+        if (ready && start_daemon(admin) && open_doors(admin) && start_thread(admin)) {
             return admin;
         }
         snprintf(error, error_cap, "admin listener: can't be started: %s", strerror(errno));
@@ -487,10 +572,12 @@ void admin_stop(struct admin **admin)
     }
     if (stopped->thread_runs) {
         eventfd_write(stopped->stop_fd, 1);
-        pthread_join(stopped->thread, NULL); /* it stops the daemon, which closes the listening socket */
+        pthread_join(stopped->thread, NULL); /* it stops the daemon */
     } else if (stopped->daemon != NULL) {
         MHD_stop_daemon(stopped->daemon);
-    } else if (stopped->listen_fd >= 0) {
+    }
+    admin_doors_free(&stopped->doors);
+    if (stopped->listen_fd >= 0) {
         close(stopped->listen_fd);
     }
     if (stopped->stop_fd >= 0) {

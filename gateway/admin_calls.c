@@ -38,7 +38,17 @@ static const struct {
     [ADMIN_STORE] = {503, "store-unavailable", "Store unavailable"},
     [ADMIN_WOULD_LOWER] = {409, "would-lower", "Token below the fence"},
     [ADMIN_RESOLVED] = {409, "already-resolved", "Effect already resolved"},
+    [ADMIN_HEAD_TOO_LARGE] = {431, "headers-too-large", "Request headers too large"},
+    [ADMIN_TARGET_TOO_LONG] = {414, "target-too-long", "Request target too long"},
+    [ADMIN_VERSION] = {505, "version-not-supported", "HTTP version not supported"},
+    [ADMIN_TIMEOUT] = {408, "request-timeout", "Request not received in time"},
+    [ADMIN_FULL] = {503, "overloaded", "Overloaded"},
 };
+
+const char *admin_problem_title(enum admin_problem kind)
+{
+    return problems[kind].title;
+}
 
 void admin_problem(struct admin_answer *answer, enum admin_problem kind, const char *detail)
 {
@@ -78,7 +88,7 @@ void admin_problem_about(struct admin_answer *answer, enum admin_problem kind, c
     answer->status = problems[kind].status;
     answer->content_type = PROBLEM_CONTENT_TYPE;
     answer->challenge = kind == ADMIN_UNAUTHORIZED;
-    answer->retry_after = kind == ADMIN_STORE ? 1 : 0;
+    answer->retry_after = problems[kind].status == 503 ? 1 : 0;
 }
 
 void admin_json_answer(struct admin_answer *answer, unsigned status)

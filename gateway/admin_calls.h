@@ -57,7 +57,13 @@ enum admin_problem {
     ADMIN_STORE,
     ADMIN_WOULD_LOWER,
     ADMIN_RESOLVED,
+    ADMIN_HEAD_TOO_LARGE,
+    ADMIN_TARGET_TOO_LONG,
+    ADMIN_VERSION,
+    ADMIN_TIMEOUT,
+    ADMIN_FULL,
 };
+const char *admin_problem_title(enum admin_problem kind);
 /* Makes `answer` a problem in the shape that the proxy's own answers have (SPEC section 4), without an effect. */
 void admin_problem(struct admin_answer *answer, enum admin_problem kind, const char *detail);
 struct admin_subject {

@@ -115,13 +115,16 @@ const char *head_problem(const char *bytes, size_t len)
     if (second == NULL || second == blank + 1 ||
         memchr(second + 1, ' ', line_len - (size_t)(second + 1 - line)) != NULL)
         return "the request line is not method, target and version";
+    const char *version = second + 1;
+    size_t version_len = line_len - (size_t)(version - line);
+    if (version_len != 8 || (memcmp(version, "HTTP/1.1", 8) != 0 && memcmp(version, "HTTP/1.0", 8) != 0))
+        return "the version is neither HTTP/1.1 nor HTTP/1.0";
     struct header_field fields[HEAD_FIELDS_MAX];
     const char *problem = split_fields(at, end, fields, &count);
     if (problem != NULL)
         return problem;
-    bool http10 = line_len >= 8 && memcmp(line + line_len - 8, "HTTP/1.0", 8) == 0;
     struct screened screened;
-    headers_screen(fields, count, "GET", http10 ? "HTTP/1.0" : "HTTP/1.1", &screened);
+    headers_screen(fields, count, "GET", version[7] == '0' ? "HTTP/1.0" : "HTTP/1.1", &screened);
     return screened.problem;
 }
 

@@ -461,7 +461,7 @@ int server_run(const char *config_file)
     if (config == NULL)
         return complain(EXIT_CONFIG, error);
     apply_log_level(config);
-    server.gateway.started_ms = realtime_ms();
+    server.gateway.started_ms = server.started_ms;
     server.settings = settings_new(config);
     if (server.settings == NULL) {
         config_unref(&config);

@@ -145,6 +145,12 @@ static void broken_heads_have_one(void **state)
         "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
         "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         "G[T / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET / HTTP/1.1x\r\nHost: a\r\n\r\n",
+        "GET / HTTP/1.aa1\r\nHost: a\r\n\r\n",
+        "GET / http/1.1\r\nHost: a\r\n\r\n",
+        "GET / HTTP/1\r\nHost: a\r\n\r\n",
+        "GET / xHTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET / \r\nHost: a\r\n\r\n",
     };
     for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++)
         if (sound(broken[i]))

@@ -1,0 +1,38 @@
+/*
+ * gateway/admin_door.h - takes the admin listener's connections and looks at their first head before libmicrohttpd
+ * does.
+ *
+ * The library answers a head that it can't read by a page of its own, or by closing: here it gets a problem body. A
+ * head that it can read is left in the socket and the connection handed over. All of it runs on the admin thread.
+ */
+#ifndef FENCEGATE_ADMIN_DOOR_H
+#define FENCEGATE_ADMIN_DOOR_H
+
+#include <stdbool.h>
+#include <sys/socket.h>
+
+#include "gateway/admin_calls.h"
+#include "gateway/head.h"
+
+struct admin_doors;
+struct admin_door_options {
+    int listen_fd;             /* borrowed */
+    unsigned connections_max;  /* at the door and served, together */
+    unsigned patience_ms;      /* for a head to come whole, or for the next to begin */
+    struct glance_limits head; /* the largest that libmicrohttpd can take */
+    unsigned (*served)(void *arg);
+    /* The descriptor is the callee's from here on. */
+    void (*hand_over)(void *arg, int fd, const struct sockaddr *address, socklen_t len);
+    void *arg;
+};
+
+/* NULL: no memory, or no descriptor. */
+struct admin_doors *admin_doors_new(const struct admin_door_options *options) __attribute__((warn_unused_result));
+void admin_doors_free(struct admin_doors **doors);   /* closes what stands there; clears *doors */
+int admin_doors_fd(const struct admin_doors *doors); /* readable: run */
+/* Accepts, looks, refuses, hands over. Returns after how many milliseconds it wants to be called again; -1: no need. */
+int admin_doors_run(struct admin_doors *doors);
+/* Writes a problem past the library, which has answered nothing, and ends our side of the connection. */
+void admin_raw_problem(int fd, enum admin_problem kind, const char *detail);
+
+#endif
