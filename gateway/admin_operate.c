@@ -169,7 +169,7 @@ bool admin_operate_must_wait(const struct admin_change *change)
 static void answer_raised(struct admin_change *change, struct admin_answer *answer)
 {
     const struct store_op *op = &change->op;
-    struct fence_entry entry = {op->record.ns, op->record.key, {op->highest, realtime_ms()}};
+    struct fence_entry entry = {op->record.ns, op->record.key, {.token = op->highest, .updated_ms = realtime_ms()}};
     struct fence now;
     if (op->verdict == VERDICT_STALE) {
         char detail[160];

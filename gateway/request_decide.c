@@ -38,7 +38,7 @@ static enum reason look_up(struct request *request, struct fence *fence)
     else if (error != STORE_OK)
         return REASON_STORE_UNAVAILABLE;
     request->highest = fence->token;
-    enum store_verdict verdict = store_judge(fence->token, request->token, route->equal_allowed, route->max_jump);
+    enum store_verdict verdict = store_judge(fence, request->token, route->equal_allowed, route->max_jump);
     return verdict == VERDICT_ACCEPTED ? REASON_NONE : report_verdict_reason(verdict);
 }
 

@@ -20,6 +20,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "store/fence.h"
 #include "store/record.h"
 
 static const struct slice next_id_key = {"next_id", 7};
@@ -48,7 +49,7 @@ bool buffer_reserve(struct buffer *buffer, size_t len)
     return true;
 }
 
-static uint64_t now_ms(void)
+uint64_t batch_clock_ms(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -57,7 +58,7 @@ static uint64_t now_ms(void)
 
 void batch_begin(struct batch *batch, struct db *db, struct buffer *scratch)
 {
-    *batch = (struct batch){.scratch = scratch, .now_ms = now_ms(), .next_id = 1};
+    *batch = (struct batch){.scratch = scratch, .now_ms = batch_clock_ms(), .next_id = 1};
     db_begin(db, &batch->txn);
     struct slice value;
     if (db_get(&batch->txn, DB_META, next_id_key, &value) && value.len == 8)
@@ -165,15 +166,15 @@ static bool close_effect(struct batch *batch, uint64_t id)
     return true;
 }
 
-enum store_verdict store_judge(uint64_t fence, uint64_t token, bool equal_allowed, uint64_t max_jump)
+enum store_verdict store_judge(const struct fence *fence, uint64_t token, bool equal_allowed, uint64_t max_jump)
 {
-    if (fence == 0)
+    if (fence->token == 0)
         return VERDICT_ACCEPTED;
-    if (token < fence)
+    if (token < fence->token)
         return VERDICT_STALE;
-    if (token == fence)
+    if (token == fence->token)
         return equal_allowed ? VERDICT_ACCEPTED : VERDICT_USED;
-    if (max_jump != 0 && token - fence > max_jump)
+    if (max_jump != 0 && !fence->floor && token - fence->token > max_jump)
         return VERDICT_IMPLAUSIBLE;
     return VERDICT_ACCEPTED;
 }
@@ -191,24 +192,12 @@ static void write_intent(struct batch *batch, struct store_op *op, const struct 
     put_effect(batch, op->effect_id, EFFECT_OPEN, intent);
 }
 
-static uint64_t get_fence(struct batch *batch, struct slice key)
+static struct fence get_fence(struct batch *batch, struct slice key)
 {
-    struct slice value;
-    if (!db_get(&batch->txn, DB_FENCES, key, &value))
-        return 0;
-    if (value.len != 16) { /* damaged: to take it for absent would open the fence */
+    struct fence fence;
+    if (fence_read(&batch->txn, key, &fence) == FENCE_DAMAGED)
         batch->txn.error = EIO;
-        return 0;
-    }
-    return get_u64(value.data);
-}
-
-static void put_fence(struct batch *batch, struct slice key, uint64_t token, uint64_t time_ms)
-{
-    char value[16];
-    put_u64(value, token);
-    put_u64(value + 8, time_ms);
-    db_put(&batch->txn, DB_FENCES, key, (struct slice){value, sizeof value});
+    return fence;
 }
 
 bool batch_admit(struct batch *batch, struct store_op *op)
@@ -230,13 +219,13 @@ bool batch_admit(struct batch *batch, struct store_op *op)
         op->error = STORE_FORMAT;
         return false;
     }
-    uint64_t fence = get_fence(batch, key);
-    op->verdict = store_judge(fence, op->record.token, op->admit.equal_allowed, op->admit.max_jump);
+    struct fence fence = get_fence(batch, key);
+    op->verdict = store_judge(&fence, op->record.token, op->admit.equal_allowed, op->admit.max_jump);
     bool refused = op->verdict != VERDICT_ACCEPTED;
-    bool raised = !refused && record.token > fence;
+    bool raised = !refused && record.token > fence.token;
     if (raised)
-        put_fence(batch, key, record.token, record.time_ms);
-    op->highest = record.highest = raised ? record.token : fence;
+        fence_put(&batch->txn, key, record.token, record.time_ms);
+    op->highest = record.highest = raised ? record.token : fence.token;
     if (refused) {
         record.reason = op->admit.refusal[op->verdict].reason;
         record.would_drop = op->admit.observe;
@@ -287,12 +276,12 @@ bool batch_raise(struct batch *batch, struct store_op *op)
         op->error = STORE_FORMAT;
         return false;
     }
-    uint64_t fence = get_fence(batch, key);
+    uint64_t fence = get_fence(batch, key).token;
     op->verdict = record.token < fence ? VERDICT_STALE : VERDICT_ACCEPTED;
     op->highest = record.highest = record.token > fence ? record.token : fence;
     if (record.token <= fence)
         return false;
-    put_fence(batch, key, record.token, record.time_ms);
+    fence_put(&batch->txn, key, record.token, record.time_ms);
     op->audit_id = append(batch, &record);
     return true;
 }
@@ -302,13 +291,13 @@ bool batch_reset(struct batch *batch, struct store_op *op)
     char bytes[FENCE_KEY_CAP];
     struct slice key;
     struct audit_record record = change(batch, op, AUDIT_RESET, bytes, &key);
-    uint64_t fence = key.len == 0 ? 0 : get_fence(batch, key);
+    uint64_t fence = key.len == 0 ? 0 : get_fence(batch, key).token;
     if (fence == 0) {
         op->error = STORE_NOT_FOUND;
         return false;
     }
     op->highest = record.highest = fence;
-    db_delete(&batch->txn, DB_FENCES, key);
+    fence_forget(&batch->txn, key, record.time_ms);
     op->audit_id = append(batch, &record);
     return true;
 }

@@ -15,6 +15,8 @@ struct buffer {
 void buffer_free(struct buffer *buffer);
 bool buffer_reserve(struct buffer *buffer, size_t len) __attribute__((warn_unused_result)); /* false: no memory */
 
+uint64_t batch_clock_ms(void); /* Unix time */
+
 /* One transaction under way. `scratch` outlives it: one buffer for all batches instead of an allocation per record. */
 struct batch {
     struct db_txn txn;

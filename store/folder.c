@@ -7,6 +7,7 @@
  */
 #include "store/folder.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -86,7 +87,7 @@ static int make_folder(const char *path)
     return number == EACCES ? 0 : number; /* one where we may make names but not read them */
 }
 
-static int make_folders(const char *path)
+int folder_make(const char *path)
 {
     char part[PATH_CAP];
     size_t len = strlen(path);
@@ -103,6 +104,34 @@ static int make_folders(const char *path)
         part[i] = path[i];
     }
     return 0;
+}
+
+static bool among(const char *name, const char *const *names, size_t count)
+{
+    size_t i = 0;
+    while (i < count && strcmp(name, names[i]) != 0)
+        i++;
+    return i < count;
+}
+
+int folder_holds_only(const char *path, const char *const *names, size_t count, char found[256])
+{
+    static const char *const always[] = {".", "..", "lost+found"};
+    DIR *folder = opendir(path);
+    if (!folder)
+        return errno;
+    struct dirent *entry;
+    int number = 0;
+    errno = 0;
+    while (number == 0 && (entry = readdir(folder)) != NULL) {
+        if (among(entry->d_name, always, 3) || among(entry->d_name, names, count))
+            continue;
+        (void)snprintf(found, 256, "%s", entry->d_name);
+        number = EEXIST;
+    }
+    number = number == 0 ? errno : number;
+    closedir(folder);
+    return number;
 }
 
 static enum store_error judge(const char *path, struct stat *st, char *why, size_t why_cap)
@@ -147,20 +176,6 @@ static enum store_error take_lock(const char *path, int *fd, char *why, size_t w
     return say(STORE_IO, why, why_cap, path, "cannot lock gateway.lock", number);
 }
 
-/* Shared, so that looks don't get into each other's way; who wants to serve in that moment tries again. */
-bool folder_served(const char *path)
-{
-    char file[PATH_CAP];
-    if (snprintf(file, sizeof file, "%s/gateway.lock", path) >= (int)sizeof file)
-        return false;
-    int fd = open(file, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    bool served = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    close(fd);
-    return served;
-}
-
 static bool enter_once(struct folder *folder)
 {
     pthread_mutex_lock(&entered_lock);
@@ -178,7 +193,7 @@ static bool enter_once(struct folder *folder)
 enum store_error folder_enter(const char *path, bool readonly, struct folder **out, char *why, size_t why_cap)
 {
     *out = NULL;
-    int number = readonly ? 0 : make_folders(path);
+    int number = readonly ? 0 : folder_make(path);
     if (number != 0)
         return say(error_of(number), why, why_cap, path, "cannot make the folder", number);
     struct stat st;

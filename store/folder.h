@@ -12,8 +12,12 @@ enum store_error folder_enter(const char *path, bool readonly, struct folder **o
     __attribute__((warn_unused_result));
 void folder_leave(struct folder **folder); /* after LMDB has closed its files */
 
-/* Is gateway.lock taken by somebody? */
-bool folder_served(const char *path);
+/* Makes what is missing of the path, with mode 0700. 0 or an errno. */
+int folder_make(const char *path) __attribute__((warn_unused_result));
+/* 0 when the folder holds nothing but files with these names (and what a file system puts into its root); EEXIST with
+ * the first other name in `found`, or another errno. */
+int folder_holds_only(const char *path, const char *const *names, size_t count, char found[256])
+    __attribute__((warn_unused_result));
 
 /* Makes the names of new files in the folder survive a power cut. */
 enum store_error folder_sync(const char *path, char *why, size_t why_cap) __attribute__((warn_unused_result));

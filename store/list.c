@@ -7,12 +7,12 @@
  */
 #include <string.h>
 
+#include "store/fence.h"
 #include "store/handle.h"
 #include "store/record.h"
 
 #define SLICE_LOOKS 8192
 #define SLICE_FENCES 64
-#define VALUE_BYTES 16
 
 struct fence_scan {
     struct store_reader *reader;
@@ -75,22 +75,12 @@ static void begin(struct fence_scan *scan)
         scan->at[0] = '\0', scan->at_len = 1; /* below every namespace */
 }
 
-static bool split(struct slice bytes, struct slice *ns, struct slice *key)
-{
-    const char *end = bytes.len == 0 ? NULL : memchr(bytes.data, '\0', bytes.len);
-    if (!end)
-        return false;
-    *ns = (struct slice){bytes.data, (size_t)(end - bytes.data)};
-    *key = (struct slice){end + 1, bytes.len - ns->len - 1};
-    return true;
-}
-
 /* True: it fits. Else the scan was told where to go on. */
 static bool fits(struct fence_scan *scan, struct slice bytes)
 {
     const struct fence_filter *filter = scan->filter;
     struct slice ns, key;
-    if (!split(bytes, &ns, &key)) {
+    if (!fence_key_split(bytes, &ns, &key)) {
         scan->error = STORE_FORMAT;
         return false;
     }
@@ -114,19 +104,21 @@ static bool fits(struct fence_scan *scan, struct slice bytes)
 static void copy_out(struct fence_scan *scan, const struct db_cursor *cursor)
 {
     struct buffer *copies = &scan->reader->copies;
-    if (cursor->value.len != VALUE_BYTES) {
+    struct fence fence;
+    enum fence_state state = fence_decode(scan->reader->txn.db, cursor->value, &fence);
+    if (state == FENCE_DAMAGED)
         scan->error = STORE_FORMAT;
+    if (state != FENCE_THERE)
         return;
-    }
-    if (!buffer_reserve(copies, scan->bytes + cursor->key.len + VALUE_BYTES)) {
+    if (!buffer_reserve(copies, scan->bytes + cursor->key.len + FENCE_VALUE_BYTES)) {
         scan->error = STORE_IO;
         return;
     }
     memcpy(copies->data + scan->bytes, cursor->key.data, cursor->key.len);
-    memcpy(copies->data + scan->bytes + cursor->key.len, cursor->value.data, VALUE_BYTES);
+    memcpy(copies->data + scan->bytes + cursor->key.len, cursor->value.data, FENCE_VALUE_BYTES);
     scan->offset[scan->count] = scan->bytes;
     scan->len[scan->count++] = cursor->key.len;
-    scan->bytes += cursor->key.len + VALUE_BYTES;
+    scan->bytes += cursor->key.len + FENCE_VALUE_BYTES;
 }
 
 /* One transaction: at most `want` fences that fit. */
@@ -158,8 +150,8 @@ static struct fence_entry entry_of(const struct fence_scan *scan, size_t index)
 {
     struct fence_entry entry = {0};
     const char *bytes = scan->reader->copies.data + scan->offset[index], *value = bytes + scan->len[index];
-    (void)split((struct slice){bytes, scan->len[index]}, &entry.ns, &entry.key);
-    entry.fence = (struct fence){get_u64(value), get_u64(value + 8)};
+    (void)fence_key_split((struct slice){bytes, scan->len[index]}, &entry.ns, &entry.key);
+    (void)fence_decode(scan->reader->txn.db, (struct slice){value, FENCE_VALUE_BYTES}, &entry.fence);
     return entry;
 }
 

@@ -1,5 +1,5 @@
 /*
- * store/lmdb.c - the only user of <lmdb.h>: environment, tables, transactions, cursors, free space.
+ * store/lmdb.c - environment, tables, transactions, cursors, free space: with lmdb_file.c the only user of <lmdb.h>.
  *
  * Full durability: the data is synced before the root page is written, and the root page is written through a
  * synchronous descriptor, so a commit that returned has reached the disk. MDB_NOSYNC, NOMETASYNC and MAPASYNC would
@@ -8,14 +8,12 @@
  *
  * What the tables hold is left to apply.c and query.c, what to do about a failed commit to writer.c.
  */
-#include "store/lmdb.h"
+#include "store/lmdb_int.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <lmdb.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,18 +23,7 @@
 
 #include "store/record.h"
 
-#define FORMAT_VERSION 1
 #define LOCK_FILE_BYTES 65536 /* about 1000 readers: every worker, the admin listener, and commands beside it */
-#define FREE_TABLE 0          /* LMDB's own table of given-back pages */
-
-struct db {
-    MDB_env *env;
-    MDB_dbi table[DB_TABLE_COUNT];
-    bool readonly;
-    const char *dead;       /* the writer's: why, once it is */
-    char *path;             /* of the folder */
-    pthread_mutex_t resize; /* readonly: one look at a time, since the map may have to move between two looks */
-};
 
 static const char *const table_names[DB_TABLE_COUNT] = {
     [DB_FENCES] = "fences",   [DB_EFFECTS] = "effects", [DB_AUDIT] = "audit", [DB_AUDIT_BY_KEY] = "audit_by_key",
@@ -44,6 +31,7 @@ static const char *const table_names[DB_TABLE_COUNT] = {
 };
 
 static const struct slice format_key = {"format", 6};
+static const struct slice floor_key = {"floor", 5};
 
 static MDB_val to_val(struct slice bytes)
 {
@@ -60,7 +48,7 @@ static struct slice from_val(const MDB_val *val)
     return (struct slice){val->mv_data, val->mv_size};
 }
 
-static enum store_error translate(int rc)
+enum store_error lmdb_translate(int rc)
 {
     switch (rc) {
     case 0: return STORE_OK;
@@ -95,7 +83,7 @@ static int take_lock_file(const char *path)
     return rc;
 }
 
-static int open_env(struct db *db, const char *path, uint64_t max_size)
+static int open_env(struct db *db, uint64_t max_size)
 {
     int rc = mdb_env_create(&db->env);
     if (rc == 0)
@@ -103,15 +91,17 @@ static int open_env(struct db *db, const char *path, uint64_t max_size)
     if (rc == 0 && !db->readonly) {
         uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
         rc = mdb_env_set_mapsize(db->env, max_size / page * page);
-        if (rc == 0)
-            rc = take_lock_file(path);
+        if (rc == 0 && !db->file)
+            rc = take_lock_file(db->path);
     }
     if (rc == 0)
-        rc = mdb_env_open(db->env, path, MDB_NOTLS | (db->readonly ? MDB_RDONLY : 0), 0600);
+        rc = mdb_env_open(db->env, db->path,
+                          MDB_NOTLS | (db->readonly ? MDB_RDONLY : 0) | (db->file ? MDB_NOSUBDIR | MDB_NOLOCK : 0),
+                          0600);
     int fd;
     if (rc == 0 && mdb_env_get_fd(db->env, &fd) == 0 && fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) /* LMDB leaves this one */
         rc = errno;
-    if (rc == 0 && !db->readonly && flock(fd, LOCK_EX | LOCK_NB) != 0)
+    if (rc == 0 && !db->readonly && !db->file && flock(fd, LOCK_EX | LOCK_NB) != 0)
         rc = errno; /* gateway.lock was removed under a gateway that runs */
     return rc;
 }
@@ -125,6 +115,21 @@ static int is_new(MDB_txn *txn, bool *out)
         rc = mdb_stat(txn, root, &stat);
     *out = rc == 0 && stat.ms_entries == 0;
     return rc;
+}
+
+/* A floor that does not decode must not be taken for none. */
+static int read_floor(struct db *db, MDB_txn *txn, uint64_t version)
+{
+    MDB_val key = to_val(floor_key), value;
+    int rc = mdb_get(txn, db->table[DB_META], &key, &value);
+    if (rc == MDB_NOTFOUND)
+        return version == DB_FORMAT_FLOOR ? MDB_INVALID : 0;
+    if (rc != 0)
+        return rc;
+    if (value.mv_size != 16 || version < DB_FORMAT_FLOOR || get_u64(value.mv_data) == 0)
+        return MDB_INVALID;
+    db->floor = (struct db_floor){get_u64(value.mv_data), get_u64((const char *)value.mv_data + 8)};
+    return 0;
 }
 
 /* Opens the tables, and in a new store makes them together with the format version: one transaction, so that a crash
@@ -146,7 +151,7 @@ static int open_tables(struct db *db, MDB_txn *txn, uint64_t *version)
     char bytes[8];
     MDB_val key = to_val(format_key);
     MDB_val value = {sizeof bytes, bytes};
-    put_u64(bytes, FORMAT_VERSION);
+    put_u64(bytes, DB_FORMAT_PLAIN);
     if (fresh)
         rc = mdb_put(txn, db->table[DB_META], &key, &value, 0);
     else
@@ -155,7 +160,7 @@ static int open_tables(struct db *db, MDB_txn *txn, uint64_t *version)
         return MDB_INVALID;
     if (rc == 0)
         *version = get_u64(value.mv_data);
-    return rc;
+    return rc == 0 ? read_floor(db, txn, *version) : rc;
 }
 
 static int open_tables_txn(struct db *db, uint64_t *version)
@@ -185,36 +190,57 @@ static enum store_error explain_open(int rc, const struct db *db, const char *pa
         (void)snprintf(why, why_cap, "store %s: data.mdb is no store of Fencegate, or damaged", path);
     else
         (void)snprintf(why, why_cap, "store %s: cannot open: %s", path, mdb_strerror(rc));
-    return translate(rc);
+    return lmdb_translate(rc);
+}
+
+static enum store_error open_db(struct db *db, const char *path, uint64_t max_size, char *why, size_t why_cap)
+{
+    uint64_t version = 0, missing = 0;
+    db->path = strdup(path);
+    int rc = db->path == NULL ? ENOMEM : open_env(db, max_size);
+    if (rc == 0)
+        rc = lmdb_pages_missing(db, &missing);
+    if (rc == 0 && missing > 0) { /* to read them is SIGBUS */
+        (void)snprintf(why, why_cap, "store %s: data.mdb is cut short: %" PRIu64 " pages are missing at its end", path,
+                       missing);
+        return STORE_FORMAT;
+    }
+    if (rc == 0)
+        rc = open_tables_txn(db, &version);
+    if (rc != 0)
+        return explain_open(rc, db, path, why, why_cap);
+    if (version == DB_FORMAT_PLAIN || version == DB_FORMAT_FLOOR)
+        return STORE_OK;
+    (void)snprintf(why, why_cap, "store %s: format version %" PRIu64 ", this program knows versions %d and %d", path,
+                   version, DB_FORMAT_PLAIN, DB_FORMAT_FLOOR);
+    return STORE_FORMAT;
+}
+
+static enum store_error make_db(struct db kind, const char *path, uint64_t max_size, struct db **out, char *why,
+                                size_t why_cap)
+{
+    enum store_error error = STORE_IO;
+    *out = calloc(1, sizeof **out);
+    if (!*out) {
+        (void)snprintf(why, why_cap, "store %s: out of memory", path);
+        return error;
+    }
+    **out = kind;
+    pthread_mutex_init(&(*out)->resize, NULL);
+    error = open_db(*out, path, max_size, why, why_cap);
+    if (error != STORE_OK)
+        db_close(out);
+    return error;
 }
 
 enum store_error db_open(const char *path, uint64_t max_size, bool readonly, struct db **out, char *why, size_t why_cap)
 {
-    *out = NULL;
-    struct db *db = calloc(1, sizeof *db);
-    if (!db) {
-        (void)snprintf(why, why_cap, "store %s: out of memory", path);
-        return STORE_IO;
-    }
-    db->readonly = readonly;
-    db->path = strdup(path);
-    pthread_mutex_init(&db->resize, NULL);
-    uint64_t version = 0;
-    int rc = db->path == NULL ? ENOMEM : open_env(db, path, max_size);
-    if (rc == 0)
-        rc = open_tables_txn(db, &version);
-    enum store_error error = STORE_OK;
-    if (rc != 0) {
-        error = explain_open(rc, db, path, why, why_cap);
-    } else if (version != FORMAT_VERSION) {
-        (void)snprintf(why, why_cap, "store %s: format version %" PRIu64 ", this program knows version %d", path,
-                       version, FORMAT_VERSION);
-        error = STORE_FORMAT;
-    }
-    if (error != STORE_OK)
-        db_close(&db);
-    *out = db;
-    return error;
+    return make_db((struct db){.readonly = readonly}, path, max_size, out, why, why_cap);
+}
+
+enum store_error db_open_file(const char *file, uint64_t max_size, struct db **out, char *why, size_t why_cap)
+{
+    return make_db((struct db){.readonly = max_size == 0, .file = true}, file, max_size, out, why, why_cap);
 }
 
 void db_close(struct db **db)
@@ -227,6 +253,21 @@ void db_close(struct db **db)
     free((*db)->path);
     free(*db);
     *db = NULL;
+}
+
+struct db_floor db_floor(const struct db *db)
+{
+    return db->floor;
+}
+
+void db_put_floor(struct db_txn *txn, struct db_floor floor)
+{
+    char value[16], version[8];
+    put_u64(value, floor.token);
+    put_u64(value + 8, floor.time_ms);
+    put_u64(version, DB_FORMAT_FLOOR);
+    db_put(txn, DB_META, floor_key, (struct slice){value, sizeof value});
+    db_put(txn, DB_META, format_key, (struct slice){version, sizeof version});
 }
 
 const char *db_dead(const struct db *db)
@@ -286,7 +327,7 @@ void db_abort(struct db_txn *txn)
 
 enum store_error db_txn_error(const struct db_txn *txn)
 {
-    return translate(txn->error);
+    return lmdb_translate(txn->error);
 }
 
 const char *db_txn_error_text(const struct db_txn *txn)
@@ -309,7 +350,7 @@ enum store_error db_read_open(struct db *db, struct db_txn *txn)
         mdb_txn_reset(handle);
     pthread_mutex_unlock(&db->resize);
     txn->handle = handle;
-    return translate(rc);
+    return lmdb_translate(rc);
 }
 
 /* A process that serves writes with a larger map than this one opened: take over its size. Nothing of this process
@@ -462,7 +503,7 @@ void db_cursor_delete(struct db_cursor *cursor)
 static int count_given_back(MDB_txn *txn, uint64_t enough, uint64_t *free_pages)
 {
     MDB_cursor *cursor;
-    int rc = mdb_cursor_open(txn, FREE_TABLE, &cursor);
+    int rc = mdb_cursor_open(txn, LMDB_FREE_TABLE, &cursor);
     if (rc != 0)
         return rc;
     MDB_val key, value;
@@ -499,10 +540,10 @@ enum store_error db_space(struct db *db, uint64_t enough, struct db_space *out)
     *out = (struct db_space){0};
     int rc = mdb_txn_begin(db->env, NULL, MDB_RDONLY, &txn);
     if (rc != 0)
-        return translate(rc);
+        return lmdb_translate(rc);
     rc = measure(db, txn, enough, out);
     mdb_txn_abort(txn);
-    return translate(rc);
+    return lmdb_translate(rc);
 }
 
 int db_clear_dead_readers(struct db *db)

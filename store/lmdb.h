@@ -1,5 +1,5 @@
 /*
- * store/lmdb.h - the engine behind a small interface; store/lmdb.c is the only user of <lmdb.h>.
+ * store/lmdb.h - the engine behind a small interface; store/lmdb*.c are the only users of <lmdb.h>.
  *
  * A transaction carries its first error: later calls on it do nothing and give "not there", the caller looks once, at
  * db_commit() or db_read_end(). Slices that come out point into the map and are good until the transaction ends or,
@@ -13,16 +13,26 @@
 #include "store/store.h"
 
 enum db_table {
-    DB_FENCES,       /* namespace NUL key -> token (8), time (8) */
+    DB_FENCES,       /* namespace NUL key -> token (8; 0: reset below the floor), time (8) */
     DB_EFFECTS,      /* id -> state (1), intent; only open ones */
     DB_AUDIT,        /* id -> record */
     DB_AUDIT_BY_KEY, /* namespace NUL key NUL id -> nothing */
     DB_UNKNOWN,      /* id of an effect recorded `unknown` -> resolved (1), id of the record that says so (8) */
-    DB_META,         /* "format", "next_id" -> 8 bytes */
+    DB_META,         /* "format", "next_id" -> 8 bytes; "floor" -> token (8), time (8) */
     DB_TABLE_COUNT,
 };
 
+/* "format". A program that does not know of floors would let stale tokens through in a store that has one, so such a
+ * store has a version that it refuses. Stores without a floor stay at the first. */
+enum { DB_FORMAT_PLAIN = 1, DB_FORMAT_FLOOR = 2 };
+
 struct db;
+
+/* The least token that counts, for every key that has no fence of its own; token 0: no floor. Read when the store is
+ * opened: it changes in no store that is open. */
+struct db_floor {
+    uint64_t token, time_ms;
+};
 
 struct db_txn {
     struct db *db;
@@ -34,10 +44,16 @@ struct db_txn {
 /* `path` is a folder that exists. Writing: makes what is missing, and the map is max_size. `why` gets one line. */
 enum store_error db_open(const char *path, uint64_t max_size, bool readonly, struct db **out, char *why, size_t why_cap)
     __attribute__((warn_unused_result));
+/* One file, whatever its name, without any lock: for a file that nobody else has reason to open. max_size 0: for
+ * reading. Either may find a file that is cut short: STORE_FORMAT. */
+enum store_error db_open_file(const char *file, uint64_t max_size, struct db **out, char *why, size_t why_cap)
+    __attribute__((warn_unused_result));
 void db_close(struct db **db);
-/* A failed write of the engine's root page: no transaction begins any more until the process starts anew.
- * For the thread that writes. */
-/* NULL, or why nothing can be written any more until the process is started anew. */
+struct db_floor db_floor(const struct db *db);
+/* Writes floor and format version; in force when the store is opened anew. */
+void db_put_floor(struct db_txn *txn, struct db_floor floor);
+/* NULL, or why nothing can be written any more until the process is started anew (a failed write of the engine's root
+ * page, a file that was replaced). For the thread that writes. */
 const char *db_dead(const struct db *db);
 /* Is the file that is open still the one in the folder? If not (removed, moved, replaced) the environment is dead: what
  * it would write nobody will find. */
@@ -84,6 +100,11 @@ struct db_space {
 };
 /* Counts free pages; goes through the list of given-back ones only while it has counted less than `enough`. */
 enum store_error db_space(struct db *db, uint64_t enough, struct db_space *out) __attribute__((warn_unused_result));
+
+/* A consistent copy of everything to `fd`, without free pages, beside whoever writes. It pins old pages while it runs.
+ * *why: static text on an error. */
+enum store_error db_copy(struct db *db, int fd, const char **why) __attribute__((warn_unused_result));
+uint64_t db_file_bytes(const struct db *db);
 
 /* Frees the places of readers that were killed: they keep old pages from being used again. Returns how many. */
 int db_clear_dead_readers(struct db *db);

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "store/apply.h"
+#include "store/fence.h"
 #include "store/handle.h"
 #include "store/record.h"
 
@@ -47,21 +48,16 @@ void store_reader_close(struct store_reader **reader)
 enum store_error store_fence_get(struct store_reader *reader, struct slice ns, struct slice key, struct fence *out)
 {
     char bytes[FENCE_KEY_CAP];
-    struct slice at = {bytes, fence_key(ns, key, bytes)}, value;
+    struct slice at = {bytes, fence_key(ns, key, bytes)};
     *out = (struct fence){0};
     if (at.len == 0)
         return STORE_NOT_FOUND;
     db_read_begin(&reader->txn);
-    bool found = db_get(&reader->txn, DB_FENCES, at, &value);
-    bool whole = found && value.len == 16;
-    if (whole)
-        *out = (struct fence){get_u64(value.data), get_u64(value.data + 8)};
+    enum fence_state state = fence_read(&reader->txn, at, out);
     enum store_error error = db_read_end(&reader->txn);
-    if (error != STORE_OK)
+    if (error != STORE_OK || state == FENCE_THERE)
         return error;
-    if (!found)
-        return STORE_NOT_FOUND;
-    return whole ? STORE_OK : STORE_FORMAT;
+    return state == FENCE_NONE ? STORE_NOT_FOUND : STORE_FORMAT;
 }
 
 /* A query under way. */

@@ -286,3 +286,24 @@ size_t index_key(struct slice ns, struct slice key, uint64_t id, char out[INDEX_
     put_u64(out + len + 1, id);
     return len + 9;
 }
+
+bool fence_key_split(struct slice bytes, struct slice *ns, struct slice *key)
+{
+    const char *end = bytes.len == 0 ? NULL : memchr(bytes.data, '\0', bytes.len);
+    *ns = *key = (struct slice){0};
+    if (!end)
+        return false;
+    *ns = (struct slice){bytes.data, (size_t)(end - bytes.data)};
+    *key = (struct slice){end + 1, bytes.len - ns->len - 1};
+    return part_valid(*ns, NS_BYTES_MAX) && part_valid(*key, FENCE_KEY_BYTES_MAX);
+}
+
+bool index_key_split(struct slice bytes, struct slice *ns, struct slice *key, uint64_t *id)
+{
+    *ns = *key = (struct slice){0};
+    *id = 0;
+    if (bytes.len < 9 || bytes.data[bytes.len - 9] != '\0')
+        return false;
+    *id = get_u64(bytes.data + bytes.len - 8);
+    return fence_key_split((struct slice){bytes.data, bytes.len - 9}, ns, key);
+}

@@ -35,4 +35,8 @@ size_t fence_key(struct slice ns, struct slice key, char out[FENCE_KEY_CAP]) __a
 size_t index_key(struct slice ns, struct slice key, uint64_t id, char out[INDEX_KEY_CAP])
     __attribute__((warn_unused_result));
 
+/* The same backwards. False: these are no bytes that the above make. *ns and *key point into `bytes`. */
+bool fence_key_split(struct slice bytes, struct slice *ns, struct slice *key);
+bool index_key_split(struct slice bytes, struct slice *ns, struct slice *key, uint64_t *id);
+
 #endif

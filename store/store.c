@@ -1,5 +1,5 @@
 /*
- * store/store.c - opens and closes a store; turns what a crash left behind into records.
+ * store/store.c - opens and closes a store.
  *
  * The order matters both ways: the folder's lock before LMDB's files, the leftovers before the first new change; and
  * back: the writer ends before LMDB closes, LMDB before the lock goes.
@@ -12,42 +12,9 @@
 
 #include "store/apply.h"
 #include "store/handle.h"
+#include "store/leftovers.h"
 
 #define MAX_SIZE_LEAST ((uint64_t)1 << 20) /* below this nothing would be left beside the reserve */
-#define LEFTOVERS_PER_COMMIT 64
-#define DROP_PER_COMMIT 64
-
-static enum store_error make_room(struct store *store, struct buffer *scratch)
-{
-    struct batch batch;
-    batch_begin(&batch, store->db, scratch);
-    size_t removed = batch_drop_oldest(&batch, DROP_PER_COMMIT);
-    enum store_error error = batch_commit(&batch);
-    return error == STORE_OK && removed == 0 ? STORE_FULL : error;
-}
-
-/* In steps, so that any number of leftovers fits into the reserve that was kept for them. */
-static enum store_error take_leftovers(struct store *store, bool drop_oldest, struct leftovers *state)
-{
-    struct buffer scratch = {0}, intent = {0};
-    enum store_error error = STORE_OK;
-    for (size_t looked = 1; looked > 0 && error == STORE_OK;) {
-        struct batch batch;
-        struct leftovers next = *state;
-        batch_begin(&batch, store->db, &scratch);
-        looked = batch_leftovers(&batch, &next, &intent, LEFTOVERS_PER_COMMIT);
-        error = batch_commit(&batch);
-        if (error == STORE_OK) {
-            *state = next;
-        } else if (error == STORE_FULL && drop_oldest) {
-            error = make_room(store, &scratch);
-            looked = 1;
-        }
-    }
-    buffer_free(&scratch);
-    buffer_free(&intent);
-    return error;
-}
 
 static void tell_leftovers(const struct store_options *options, const struct leftovers *state)
 {
@@ -65,7 +32,7 @@ static enum store_error start(struct store *store, const struct store_options *o
 {
     struct leftovers state = {0};
     (void)db_clear_dead_readers(store->db);
-    enum store_error error = take_leftovers(store, options->drop_oldest, &state);
+    enum store_error error = leftovers_take(store->db, options->drop_oldest, &state);
     if (error != STORE_OK) {
         (void)snprintf(why, why_cap, "store %s: cannot record what the last stop left behind: %s", options->path,
                        error == STORE_FULL ? "no room; raise store.max_size or free disk space" : "write failed");
@@ -111,11 +78,6 @@ enum store_error store_open_readonly(const char *path, struct store **out, char 
     if (error != STORE_OK)
         store_close(out);
     return error;
-}
-
-bool store_served(const char *path)
-{
-    return folder_served(path);
 }
 
 void store_close(struct store **store)

@@ -30,7 +30,8 @@ enum store_error {
     STORE_BUSY,    /* open: another process serves this folder */
     STORE_FORMAT,  /* open: unknown format version, or a record that does not decode */
     STORE_CLOSED,  /* submitted after store_close() began */
-    STORE_ALREADY, /* RESOLVE: somebody has resolved this effect */
+    STORE_ALREADY, /* RESOLVE: somebody has resolved this effect; backup, restore: the folder has something in it */
+    STORE_DAMAGED, /* restore: the backup has findings */
 };
 
 enum audit_kind {
@@ -121,9 +122,14 @@ struct store_op {
     uint64_t audit_id;  /* the record appended by this operation; else 0 */
 };
 
-/* The rule by itself, pure: what a token meets at a fence (0: none yet; a first token has no jump). The verdict that
- * counts is the one computed inside STORE_ADMIT's transaction; this one serves an early look. max_jump 0: any. */
-enum store_verdict store_judge(uint64_t fence, uint64_t token, bool equal_allowed, uint64_t max_jump);
+struct fence {
+    uint64_t token;
+    uint64_t updated_ms;
+    bool floor; /* the floor of a restored store: no token of this key, so no jump is measured from it */
+};
+/* The rule by itself, pure: what a token meets at a fence (token 0: none yet; a first token has no jump). The verdict
+ * that counts is the one computed inside STORE_ADMIT's transaction; this one serves an early look. max_jump 0: any. */
+enum store_verdict store_judge(const struct fence *fence, uint64_t token, bool equal_allowed, uint64_t max_jump);
 
 struct store;
 
@@ -154,8 +160,6 @@ enum store_error store_open(const struct store_options *options, struct store **
 /* Opens for reading only, beside a serving process or without one: for the command line. No writer. */
 enum store_error store_open_readonly(const char *path, struct store **out, char *why, size_t why_cap)
     __attribute__((warn_unused_result));
-/* Does a process have this folder open for serving? A look: it holds the lock, shared, for that moment. */
-bool store_served(const char *path);
 /* Finishes what was submitted, then closes. Readers must be closed before. Clears *store. */
 void store_close(struct store **store);
 
@@ -184,10 +188,6 @@ struct store_stats {
 };
 enum store_error store_stats(struct store_reader *reader, struct store_stats *out) __attribute__((warn_unused_result));
 
-struct fence {
-    uint64_t token;
-    uint64_t updated_ms;
-};
 enum store_error store_fence_get(struct store_reader *reader, struct slice ns, struct slice key, struct fence *out)
     __attribute__((warn_unused_result));
 
@@ -233,5 +233,53 @@ struct audit_filter {
 enum store_error store_audit_query(struct store_reader *reader, const struct audit_filter *filter,
                                    bool (*each)(void *arg, const struct audit_record *record), void *arg,
                                    uint64_t *next_after) __attribute__((warn_unused_result));
+
+/* Backup, restore, verify: for a process of its own (the command line); they block. All three read what a disk may have
+ * damaged through a map of the file: a broken page can end the process by SIGSEGV, SIGBUS or SIGABRT, so the caller
+ * should have handlers that say so. `why` gets one line for a person on an error. */
+
+struct store_contents {
+    uint64_t bytes; /* of the file */
+    uint64_t fences, records;
+    uint64_t effects;              /* without an outcome: running or in doubt */
+    uint64_t newest_id, newest_ms; /* of the audit; 0: it is empty */
+    uint64_t floor;                /* 0: none */
+    uint64_t raised;               /* by a restore: fences that were below min_token */
+};
+
+/* A consistent, compacted, synced copy, beside a gateway that runs or without one. `folder` is made with mode 0700 when
+ * missing, and must be empty (STORE_ALREADY). The copy gets its name when it is whole: what an error or a crash leaves
+ * is no store. */
+enum store_error store_backup(struct store *store, const char *folder, struct store_contents *out, char *why,
+                              size_t why_cap) __attribute__((warn_unused_result));
+
+/* Something that is not as it should be. All borrowed. */
+struct store_finding {
+    const char *table;
+    struct slice ns, key; /* absent where it is not about a key */
+    uint64_t id;          /* of a record or an effect; 0: of none */
+    const char *text;
+};
+struct store_checker {
+    void (*finding)(void *arg, const struct store_finding *finding);
+    void (*alive)(void *arg); /* called often: the check is getting on. May be NULL */
+    void *arg;
+};
+/* Looks at everything and changes nothing, in slices: beside a gateway that runs it pins old pages only for moments,
+ * and what is written meanwhile makes no finding. *findings: how many. An error: it could not be read to the end. */
+enum store_error store_verify(struct store *store, const struct store_checker *checker, struct store_contents *out,
+                              uint64_t *findings) __attribute__((warn_unused_result));
+
+/* Puts the backup in the folder `from` into the folder `path`: missing, or empty but for what a gateway leaves beside a
+ * store (STORE_ALREADY). It is verified before (STORE_DAMAGED). Every fence below min_token is raised to it, and it is
+ * the fence of every key that has none; 0: fences are as they were. A record in the audit says so; effects that were
+ * running are in doubt now; ids go on far above those that may have been given out since the backup. */
+struct store_restore {
+    const char *from, *path;
+    uint64_t min_token;
+    struct store_checker checker;
+};
+enum store_error store_restore(const struct store_restore *restore, struct store_contents *out, char *why,
+                               size_t why_cap) __attribute__((warn_unused_result));
 
 #endif

@@ -64,7 +64,7 @@ static void test_a_late_call_of_an_old_lease(void **state)
     (void)state;
     FEED(&history, call(2, AUDIT_SENT, 41, 1, 41), call(4, AUDIT_SENT, 42, 3, 42),
          because(call(5, AUDIT_DROPPED, 41, 0, 42), "stale-token"));
-    history_set_fence(&history, &(struct fence){42, T0 + 3});
+    history_set_fence(&history, &(struct fence){.token = 42, .updated_ms = T0 + 3});
     assert_int_equal(history.token_count, 2);
     assert_int_equal(history.records, 3);
     const struct history_token *new = row(&history, 0, 42), *old = row(&history, 1, 41);
@@ -117,7 +117,7 @@ static void test_a_fence_without_any_record(void **state)
 {
     struct history history = {.limit = 100};
     (void)state;
-    history_set_fence(&history, &(struct fence){UINT64_MAX, T0});
+    history_set_fence(&history, &(struct fence){.token = UINT64_MAX, .updated_ms = T0});
     const struct history_token *fence = row(&history, 0, UINT64_MAX);
     assert_int_equal(fence->accepted.by, HISTORY_BY_EVIDENCE);
     assert_int_equal(fence->accepted.time_ms, T0);
@@ -311,7 +311,7 @@ static void test_json_of_a_story(void **state)
     struct history history = {.limit = 100, .complete = true};
     (void)state;
     FEED(&history, call(2, AUDIT_SENT, 42, 1, 42), because(call(3, AUDIT_DROPPED, 41, 0, 42), "stale-token"));
-    history_set_fence(&history, &(struct fence){42, T0 + 1});
+    history_set_fence(&history, &(struct fence){.token = 42, .updated_ms = T0 + 1});
     history_set_live(&history, 42, 2, 0);
     history.in_flight = 2;
     expect_json(&history, "order\x1b",
