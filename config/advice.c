@@ -15,6 +15,8 @@
 #include "config/route_config.h"
 #include "config/units.h"
 
+enum { WEAK_SECRET = 24 }; /* bytes: what the Standard Webhooks specification asks for at least */
+
 struct advice {
     void (*warn)(void *arg, const char *line);
     void *arg;
@@ -112,10 +114,42 @@ static void status(const struct advice *advice, const char *name, unsigned value
             advice->route, name, value);
 }
 
+static bool allows_any_host(const struct config_webhook *webhook)
+{
+    for (size_t i = 0; webhook->allow_hosts[i] != NULL; i++)
+        if (strcmp(webhook->allow_hosts[i], "*") == 0)
+            return true;
+    return false;
+}
+
+static void webhook(const struct advice *advice, const struct config_route *route)
+{
+    const struct config_webhook *hook = &route->webhook;
+    bool any = allows_any_host(hook);
+    if (hook->allow_private)
+        say(advice, "$.routes[%zu].webhook.allow_private: requests can point route \"%s\" at %s", advice->route,
+            route->name,
+            any ? "every host of your own network, this one and the metadata service included (allow_hosts has \"*\")"
+                : "addresses of your own network, wherever the names in allow_hosts lead");
+    if (hook->allow_http)
+        say(advice, "$.routes[%zu].webhook.allow_http: route \"%s\" sends over plain http where the target says so",
+            advice->route, route->name);
+    if (any && route->set_header_count > 0)
+        say(advice,
+            "$.routes[%zu].request_headers.set: route \"%s\" sends these headers to whatever host a request names",
+            advice->route, route->name);
+    for (size_t i = 0; i < hook->secret_count; i++)
+        if (hook->secrets[i].len < WEAK_SECRET)
+            say(advice, "$.routes[%zu].webhook.secrets[%zu]: a secret of %zu bytes, %d at least are usual",
+                advice->route, i, hook->secrets[i].len, WEAK_SECRET);
+}
+
 static void partner(const struct advice *advice, const struct config_route *route)
 {
     const char *origin = route->upstream_origin;
-    if (strncmp(origin, "http://", 7) == 0) {
+    if (route->kind == ROUTE_WEBHOOK)
+        webhook(advice, route);
+    if (origin != NULL && strncmp(origin, "http://", 7) == 0) {
         struct conf_authority authority;
         const char *rest = origin + 7;
         if (conf_authority_problem(rest, strlen(rest), false, &authority) == NULL &&

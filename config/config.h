@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum route_kind { ROUTE_HTTP, ROUTE_SMTP, ROUTE_WEBHOOK };
 enum fence_mode { FENCE_ENFORCE, FENCE_OBSERVE, FENCE_OFF };
 enum supersede_rule { SUPERSEDE_DRAIN, SUPERSEDE_ABORT, SUPERSEDE_OVERLAP };
 enum config_log_level { CONFIG_LOG_ERROR, CONFIG_LOG_WARN, CONFIG_LOG_INFO, CONFIG_LOG_DEBUG };
@@ -21,14 +22,33 @@ struct config_header {
     const char *value; /* a secret when it came from a file or the environment: never shown anywhere */
 };
 
+struct config_secret {
+    const unsigned char *bytes;
+    size_t len;
+};
+
+/* Of a route of kind webhook: which targets a request may name, and what its calls are signed with. */
+struct config_webhook {
+    const char *const *allow_hosts; /* NULL-terminated, lower case, no dot at the end: a name, an IPv4 address, an IPv6
+                                     * address in brackets as inet_ntop() writes it, "*.example.com" or "*" */
+    const uint16_t *ports;
+    size_t port_count;
+    bool allow_http, allow_private;
+    const struct config_secret *secrets;
+    size_t secret_count; /* 0: calls are not signed */
+};
+
 struct config_route {
     const char *name;
-    const char *path;            /* without slash at the end; "" for "/" */
-    const char *host;            /* lower case, no dot at the end, with ":port" only if the file has it; NULL: any */
-    const char *upstream_origin; /* "https://api.stripe.com" or "http://10.0.0.1:8080": scheme, host, port */
-    const char *upstream_path;   /* without slash at the end; "" for none */
+    enum route_kind kind;
+    const char *path; /* without slash at the end; "" for "/" */
+    const char *host; /* lower case, no dot at the end, with ":port" only if the file has it; NULL: any */
+    /* "https://api.stripe.com" or "http://10.0.0.1:8080": scheme, host, port; NULL: webhook */
+    const char *upstream_origin;
+    const char *upstream_path; /* without slash at the end; "" for none */
+    struct config_webhook webhook;
     const char *ns;
-    bool strip_path;
+    bool strip_path; /* false: webhook */
     enum fence_mode mode;
     bool equal_allowed;
     const char *const *unfenced_methods; /* NULL-terminated, case-sensitive */

@@ -11,10 +11,13 @@
 #include "config/net.h"
 #include "config/route_text.h"
 #include "config/secret.h"
+#include "config/webhook_config.h"
 
+_Static_assert(sizeof(enum route_kind) == sizeof(unsigned), "conf_read_choice writes an unsigned");
 _Static_assert(sizeof(enum fence_mode) == sizeof(unsigned), "conf_read_choice writes an unsigned");
 _Static_assert(sizeof(enum supersede_rule) == sizeof(unsigned), "conf_read_choice writes an unsigned");
 
+static const char *const kinds[] = {[ROUTE_HTTP] = "http", [ROUTE_SMTP] = "smtp", [ROUTE_WEBHOOK] = "webhook", NULL};
 static const char *const modes[] = {
     [FENCE_ENFORCE] = "enforce", [FENCE_OBSERVE] = "observe", [FENCE_OFF] = "off", NULL};
 static const char *const supersedes[] = {
@@ -87,30 +90,57 @@ static void read_breaker(struct conf_reader *reader, const struct conf_where *at
         conf_read_object(reader, at, value, field, to);
 }
 
-/* For "kind", and for the keys "smtp" and "webhook", whose rows carry the kind they belong to. */
 static void read_kind(struct conf_reader *reader, const struct conf_where *at, json_t *value,
                       const struct conf_field *field, void *to)
 {
-    (void)to;
-    if (value == NULL)
-        return;
-    const char *kind = field->text != NULL ? field->text : json_string_value(value);
-    if (kind != NULL && (strcmp(kind, "smtp") == 0 || strcmp(kind, "webhook") == 0))
-        conf_fail(reader, at, "this build has no \"%s\" routes, only \"http\" ones", kind);
-    else if (kind == NULL || strcmp(kind, "http") != 0)
-        conf_fail_value(reader, at, value, "\"http\"");
+    enum route_kind *kind = to;
+    conf_read_choice(reader, at, value, field, kind);
+    if (!reader->failed && *kind == ROUTE_SMTP)
+        conf_fail(reader, at, "this build has no \"smtp\" routes");
+}
+
+static void read_smtp(struct conf_reader *reader, const struct conf_where *at, json_t *value,
+                      const struct conf_field *field, void *to)
+{
+    (void)field, (void)to;
+    if (value != NULL)
+        conf_fail(reader, at, "this build has no \"smtp\" routes");
+}
+
+/* A webhook's request names its target; every other route has a partner. */
+static void read_upstream(struct conf_reader *reader, const struct conf_where *at, json_t *value,
+                          const struct conf_field *field, void *to)
+{
+    const struct config_route *route = to;
+    if (route->kind == ROUTE_WEBHOOK && value != NULL)
+        conf_fail(reader, at, "a webhook route has none: each request names its target in Fencegate-Target");
+    else if (route->kind != ROUTE_WEBHOOK && value == NULL)
+        conf_fail(reader, at->parent, "\"upstream\" is required");
+    else if (value != NULL)
+        conf_read_upstream(reader, at, value, field, to);
+}
+
+static void read_strip_path(struct conf_reader *reader, const struct conf_where *at, json_t *value,
+                            const struct conf_field *field, void *to)
+{
+    struct config_route *route = to;
+    if (route->kind != ROUTE_WEBHOOK)
+        conf_read_bool(reader, at, value, field, &route->strip_path);
+    else if (value != NULL)
+        conf_fail(reader, at, "a webhook route has none: the path is the target's");
 }
 
 static const struct conf_field route_fields[] = {
-    {.name = "kind", .read = read_kind}, /* first: without it the other errors would mislead */
-    {.name = "smtp", .read = read_kind, .text = "smtp"},
-    {.name = "webhook", .read = read_kind, .text = "webhook"},
+    /* first: what the other keys must be depends on it */
+    {.name = "kind", .read = read_kind, .offset = AT(kind), .choices = kinds, .fallback = ROUTE_HTTP},
+    {.name = "smtp", .read = read_smtp},
     {.name = "name", .read = conf_read_name, .offset = AT(name), .required = true},
     {.name = "path", .read = conf_read_route_path, .offset = AT(path), .required = true},
     {.name = "host", .read = conf_read_route_host, .offset = AT(host)},
-    {.name = "upstream", .read = conf_read_upstream, .required = true},
+    {.name = "upstream", .read = read_upstream},
+    {.name = "webhook", .read = conf_read_webhook},
     {.name = "namespace", .read = conf_read_name, .offset = AT(ns), .text = "default"},
-    {.name = "strip_path", .read = conf_read_bool, .offset = AT(strip_path), .fallback = true},
+    {.name = "strip_path", .read = read_strip_path, .fallback = true},
     {.name = "fence", .read = conf_read_object, .fields = fence_fields},
     {.name = "stale_status",
      .read = conf_read_number,
@@ -181,6 +211,10 @@ static void check_route(struct conf_reader *reader, const struct conf_where *at,
     if ((route->tls_cert_file == NULL) != (route->tls_key_file == NULL))
         conf_fail(reader, &tls, "\"cert_file\" and \"key_file\" go together, \"%s\" is missing",
                   route->tls_cert_file == NULL ? "cert_file" : "key_file");
+    if (route->kind == ROUTE_WEBHOOK) {
+        conf_check_webhook(reader, at, route);
+        return;
+    }
     if ((route->tls_ca_file != NULL || route->tls_cert_file != NULL) &&
         strncmp(route->upstream_origin, "https://", 8) != 0)
         conf_fail(reader, &tls, "expected an https upstream: over plain http these files would not be used");

@@ -9,6 +9,7 @@
 #include "gateway/request.h"
 #include "gateway/settings.h"
 #include "gateway/token.h"
+#include "gateway/webhook.h"
 #include "gateway/worker.h"
 
 static enum reason malformed(struct request *request, const char *what)
@@ -141,5 +142,9 @@ enum reason request_judge_head(struct request *request, struct screened *screene
     if (screened->has_length && !fits(request, screened->length))
         return overloaded(request, "limits.buffered");
     reason = judge_load(request);
-    return reason == REASON_NONE ? judge_fence(request, screened) : reason;
+    if (reason != REASON_NONE)
+        return reason;
+    if (request->route->config->kind == ROUTE_WEBHOOK && !webhook_read(request, fields, count))
+        return REASON_OVERLOADED;
+    return judge_fence(request, screened);
 }

@@ -7,6 +7,7 @@
 #include "gateway/arena.h"
 #include "gateway/headers.h"
 #include "gateway/route.h"
+#include "gateway/webhook.h"
 
 static bool listed(const struct header_field *field, const char *const *names)
 {
@@ -26,7 +27,8 @@ static bool set_by_route(const struct header_field *field, const struct config_r
 
 static bool passes(const struct header_field *field, const struct config_route *route, const struct hop_names *hops)
 {
-    if (!headers_pass_request(field, hops) || listed(field, route->remove_headers) || set_by_route(field, route))
+    if (webhook_holds_back(route, field) || !headers_pass_request(field, hops) ||
+        listed(field, route->remove_headers) || set_by_route(field, route))
         return false;
     return route->forward_fencing_headers ||
            (!header_is(field, route->token_header) && !header_is(field, route->key_header));

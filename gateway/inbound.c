@@ -29,6 +29,7 @@
 #include "gateway/report.h"
 #include "gateway/request.h"
 #include "gateway/settings.h"
+#include "gateway/webhook.h"
 
 enum {
     FIRST_LOOK_MS = 1000,   /* after an answer, at whether a request line has begun */
@@ -333,8 +334,8 @@ static enum reason look_at_head(struct request *request, const char *method, con
         reason = request_judge_head(request, screened, fields, count);
     if (reason != REASON_NONE)
         return reason;
-    switch (
-        forward_build(&request->arena, request->route->config, fields, count, &request->target, &request->forward)) {
+    const struct target *target = request->webhook != NULL ? &request->webhook->parts : &request->target;
+    switch (forward_build(&request->arena, request->route->config, fields, count, target, &request->forward)) {
     case FORWARD_OK: return REASON_NONE;
     case FORWARD_NO_MEMORY: return REASON_OVERLOADED;
     case FORWARD_MALFORMED: break;

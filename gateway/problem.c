@@ -69,6 +69,8 @@ static const char *const general_detail[REASON_COUNT] = {
     [REASON_TARGET_TOO_LONG] = "The request target is too long.",
     [REASON_REQUEST_TIMEOUT] = "The request did not arrive whole within limits.request_timeout. Nothing was sent.",
     [REASON_EXPECTATION_FAILED] = "The only expectation supported is 100-continue.",
+    [REASON_TARGET_REFUSED] = "The target that Fencegate-Target names is not one that this route may call. Nothing was "
+                              "sent.",
     [REASON_UPSTREAM_FAILED] = "The connection to the upstream failed after the request was sent, or its answer was "
                                "not valid HTTP. The call may have taken effect: ask the partner before anything is "
                                "repeated.",

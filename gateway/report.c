@@ -10,11 +10,19 @@
 #include "gateway/metrics.h"
 #include "gateway/request.h"
 #include "gateway/settings.h"
+#include "gateway/webhook.h"
 #include "gateway/worker.h"
 
 static struct slice of(const char *text)
 {
     return text == NULL ? (struct slice){NULL, 0} : (struct slice){text, strlen(text)};
+}
+
+/* Of a webhook: scheme, host and port. Absent where they could not be read. */
+static struct slice target_of(const struct request *request)
+{
+    const char *origin = request->webhook == NULL ? "" : request->webhook->origin;
+    return of(origin[0] == '\0' ? NULL : origin);
 }
 
 unsigned report_status(const struct request *request)
@@ -61,6 +69,7 @@ static struct audit_record subject(const struct request *request)
         .method = of(request->method),
         .path = {request->target.path, request->target.path_len},
         .client = of(request->client),
+        .target = target_of(request),
     };
 }
 
@@ -121,6 +130,8 @@ static void access_line(const struct request *request)
     log_cstring(&line, "route", request->route == NULL ? NULL : request->route->config->name);
     log_cstring(&line, "method", request->method);
     log_string(&line, "path", request->target.path, request->target.path_len);
+    struct slice target = target_of(request);
+    log_string(&line, "target", target.data, target.len);
     log_string(&line, "namespace", request->key.data == NULL ? NULL : request->ns.data, request->ns.len);
     log_string(&line, "key", request->key.data, request->key.len);
     log_id(&line, "token", request->token);

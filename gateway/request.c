@@ -4,6 +4,7 @@
  * the only place that changes the state.
  *
  *   receiving ─► recording ─► done                  refused: answered when the record is durable
+ *   receiving ─► looking ─► as from receiving       a webhook, while its target's addresses are looked at
  *   receiving ─► admitting ─► waiting ─► connecting ─► sent ─► settling ─► done
  *
  * What is durable when: the raise and the intent at the end of admitting, a drop at the end of recording, the outcome
@@ -30,7 +31,9 @@
 
 #define TO(state) (1u << REQUEST_##state)
 static const unsigned legal_moves[] = {
-    [REQUEST_RECEIVING] = TO(RECORDING) | TO(ADMITTING) | TO(WAITING) | TO(CONNECTING) | TO(SETTLING) | TO(DONE),
+    [REQUEST_RECEIVING] =
+        TO(LOOKING) | TO(RECORDING) | TO(ADMITTING) | TO(WAITING) | TO(CONNECTING) | TO(SETTLING) | TO(DONE),
+    [REQUEST_LOOKING] = TO(RECORDING) | TO(ADMITTING) | TO(WAITING) | TO(CONNECTING) | TO(SETTLING) | TO(DONE),
     [REQUEST_RECORDING] = TO(DONE),
     [REQUEST_ADMITTING] = TO(WAITING) | TO(CONNECTING) | TO(SETTLING) | TO(DONE),
     [REQUEST_WAITING] = TO(CONNECTING) | TO(SETTLING) | TO(DONE),
@@ -201,7 +204,9 @@ void request_client_gone(struct request *request)
 
 void request_shutdown(struct request *request)
 {
-    if (request->state == REQUEST_WAITING)
+    if (request->state == REQUEST_LOOKING)
+        request_stop_looking(request);
+    else if (request->state == REQUEST_WAITING)
         request_stop_waiting(request, REASON_SHUTTING_DOWN);
 }
 
@@ -218,7 +223,9 @@ void request_abandon(struct request *request)
 
 void request_cut(struct request *request)
 {
-    if (request->state == REQUEST_CONNECTING) {
+    if (request->state == REQUEST_LOOKING) {
+        request_stop_looking(request);
+    } else if (request->state == REQUEST_CONNECTING) {
         upstream_cancel(request);
         request_settle(request, REASON_SHUTTING_DOWN, EFFECT_NOT_SENT);
     } else if (request->state == REQUEST_SENT) {

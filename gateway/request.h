@@ -31,11 +31,13 @@ struct settings;
 struct route_state;
 struct config_route;
 struct connection;
+struct webhook;
 struct call;
 struct MHD_Response;
 
 enum request_state {
     REQUEST_RECEIVING,  /* head or body still coming */
+    REQUEST_LOOKING,    /* webhook: its target's addresses are looked at; nothing is decided yet */
     REQUEST_RECORDING,  /* refused: the record of it is on its way to disk, then the answer */
     REQUEST_ADMITTING,  /* the writer decides, raises, writes the intent */
     REQUEST_WAITING,    /* an older call of the key is in flight */
@@ -58,7 +60,8 @@ struct request {
     struct target target;
     const char *method;
     struct forward forward;
-    const char *client; /* "address:port" */
+    struct webhook *webhook; /* in the arena; NULL: another kind of route */
+    const char *client;      /* "address:port" */
     bool http10, head_method, has_body_header;
     char *body; /* malloc'ed; body_cap bytes are counted against limits.buffered */
     size_t body_len, body_cap, body_announced;
@@ -143,8 +146,17 @@ void request_client_gone(struct request *request);
 /* The last look, right before the first byte: false stops the call. Counts as sent from here. */
 bool request_last_look(struct request *request);
 /* The call has ended; `detail` (NULL: none) is a sentence about why. */
-enum call_end { CALL_OK, CALL_CUT_SHORT, CALL_TIMEOUT, CALL_UNREACHABLE, CALL_FAILED };
+enum call_end {
+    CALL_OK,
+    CALL_CUT_SHORT,
+    CALL_TIMEOUT,
+    CALL_UNREACHABLE,
+    CALL_REFUSED_ADDRESS, /* none of the target's addresses may be called */
+    CALL_FAILED,
+};
 void request_call_ended(struct request *request, enum call_end end, const char *detail);
+/* The look at the target's addresses has ended: CALL_REFUSED_ADDRESS, or anything else: the call itself will show. */
+void request_looked(struct request *request, enum call_end end);
 
 /* Names the limit that an `overloaded` answer is about. */
 void request_tell_limit(struct request *request, const char *limit);

@@ -13,6 +13,7 @@
 #include "gateway/request_int.h"
 #include "gateway/settings.h"
 #include "gateway/upstream.h"
+#include "gateway/webhook.h"
 #include "gateway/worker.h"
 
 enum { CONNECT_PAUSE_MS = 100 }; /* between tries to connect (retry_connect) */
@@ -119,7 +120,7 @@ static bool try_again(struct request *request)
 void request_call_ended(struct request *request, enum call_end end, const char *detail)
 {
     bool sent = request->state == REQUEST_SENT;
-    if (end != CALL_OK && try_again(request))
+    if (end != CALL_OK && end != CALL_REFUSED_ADDRESS && try_again(request))
         return;
     request->upstream_status = request->reply.head_done ? request->reply.status : 0;
     request->response_bytes = request->reply.received;
@@ -142,6 +143,10 @@ void request_call_ended(struct request *request, enum call_end end, const char *
             request_drop_superseded(request);
         else
             request_settle(request, REASON_UPSTREAM_UNREACHABLE, EFFECT_NOT_SENT);
+        return;
+    case CALL_REFUSED_ADDRESS:
+        snprintf(request->detail, sizeof request->detail, "%s", webhook_refused_address);
+        request_settle(request, REASON_TARGET_REFUSED, EFFECT_NOT_SENT);
         return;
     case CALL_FAILED: request_settle(request, REASON_UPSTREAM_FAILED, EFFECT_UNKNOWN); return;
     }

@@ -13,6 +13,7 @@
 #include "gateway/request_int.h"
 #include "gateway/settings.h"
 #include "gateway/upstream.h"
+#include "gateway/webhook.h"
 #include "gateway/worker.h"
 
 static void admit(struct request *request)
@@ -42,31 +43,73 @@ static enum reason look_up(struct request *request, struct fence *fence)
     return verdict == VERDICT_ACCEPTED ? REASON_NONE : report_verdict_reason(verdict);
 }
 
+/* Refused before acceptance, with the gate joined or not. */
+static void turn_down(struct request *request, enum reason reason)
+{
+    request->would_drop = false; /* `observe` forwards what the fence refuses; this is refused for something else */
+    request_leave_gate(request);
+    request_refuse(request, reason);
+}
+
+/* True: the webhook's target stands, or this is another kind of route. Else the request was refused, or its target's
+ * addresses are looked at first: request_looked() goes on then. */
+static bool target_stands(struct request *request)
+{
+    enum reason reason = webhook_judge(request);
+    if (reason != REASON_NONE) {
+        turn_down(request, reason);
+        return false;
+    }
+    if (request->webhook == NULL || request->webhook->seen || route_of(request)->webhook.allow_private)
+        return true;
+    request_move(request, REQUEST_LOOKING);
+    if (!upstream_look(request)) {
+        snprintf(request->detail, sizeof request->detail, "The gateway is out of memory.");
+        turn_down(request, REASON_OVERLOADED);
+    }
+    return false;
+}
+
 static void decide(struct request *request)
 {
     const struct config_route *route = route_of(request);
-    request->ticket.token = request->token;
-    request->ticket.rule = (enum gate_rule)route->on_supersede;
-    /* Join first, then read: a raise in between is told to the entry, one before is read. */
-    request->joined = gate_join(gateway_of(request)->gate, &request->ticket, request->ns, request->key);
-    if (!request->joined) {
-        request_refuse(request, REASON_OVERLOADED);
-        return;
-    }
     struct fence fence;
     enum reason reason =
         store_writable(gateway_of(request)->store) ? look_up(request, &fence) : REASON_STORE_UNAVAILABLE;
     if (reason == REASON_STORE_UNAVAILABLE || (reason != REASON_NONE && !request->observe)) {
-        request_leave_gate(request);
-        request_refuse(request, reason);
+        turn_down(request, reason);
         return;
     }
+    if (!target_stands(request))
+        return;
     if (route->ledger_effects || (reason == REASON_NONE && request->token > fence.token))
         admit(request);
     else if (reason != REASON_NONE)
         request_go_on_observed(request, reason);
     else
         request_enter_gate(request); /* the fence stands at this token already, durably: nothing to write */
+}
+
+/* Join first, then read: a raise in between is told to the entry, one before is read. */
+static bool join(struct request *request)
+{
+    request->ticket.token = request->token;
+    request->ticket.rule = (enum gate_rule)route_of(request)->on_supersede;
+    request->joined = gate_join(gateway_of(request)->gate, &request->ticket, request->ns, request->key);
+    return request->joined;
+}
+
+/* From the place taken, or from the look at a webhook's addresses, on. */
+static void proceed(struct request *request)
+{
+    if (request->joined)
+        decide(request);
+    else if (!target_stands(request))
+        return;
+    else if (request->would_drop && route_of(request)->ledger_effects)
+        admit(request);
+    else
+        request_connect(request);
 }
 
 static bool take_place(struct request *request)
@@ -107,17 +150,28 @@ void request_arrived(struct request *request)
         request_refuse(request, refusal);
         return;
     }
-    if (!request->fenced) {
-        request_connect(request);
-    } else if (request->would_drop) { /* observe, without a usable token or key */
-        if (route_of(request)->ledger_effects)
-            admit(request);
-        else
-            request_connect(request);
+    bool undecided = !request->fenced || request->would_drop; /* observe, without a usable token or key */
+    if (undecided || join(request))
+        proceed(request);
+    else
+        request_refuse(request, REASON_OVERLOADED);
+}
+
+void request_looked(struct request *request, enum call_end end)
+{
+    request->webhook->seen = true;
+    if (end == CALL_REFUSED_ADDRESS) {
+        snprintf(request->detail, sizeof request->detail, "%s", webhook_refused_address);
+        turn_down(request, REASON_TARGET_REFUSED);
     } else {
-        decide(request);
-        return;
+        proceed(request);
     }
+}
+
+void request_stop_looking(struct request *request)
+{
+    upstream_cancel(request);
+    turn_down(request, REASON_SHUTTING_DOWN);
 }
 
 bool request_stale_early(struct request *request)
@@ -126,6 +180,8 @@ bool request_stale_early(struct request *request)
     if (!request->fenced || request->observe)
         return false;
     enum reason reason = look_up(request, &fence);
+    if (reason == REASON_NONE)
+        reason = webhook_judge(request);
     if (reason == REASON_NONE)
         return false;
     request_refuse(request, reason);

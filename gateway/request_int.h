@@ -23,6 +23,7 @@ void request_maybe_free(struct request *request); /* when done and nobody else h
 
 /* request_decide.c */
 void request_on_admitted(struct request *request);
+void request_stop_looking(struct request *request); /* shutdown */
 
 /* request_call.c */
 void request_connect(struct request *request);

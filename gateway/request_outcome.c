@@ -99,6 +99,8 @@ static enum audit_kind outcome_kind(const struct request *request)
 {
     if (reason_table[request->reason].audit_kind == AUDIT_DROPPED)
         return AUDIT_DROPPED;
+    if (request->reason == REASON_TARGET_REFUSED) /* the address it had by now: see request_looked() for the others */
+        return AUDIT_REJECTED;
     switch (request->effect) {
     case EFFECT_NOT_SENT: return AUDIT_NOT_SENT;
     case EFFECT_UNKNOWN: return AUDIT_UNKNOWN;
@@ -114,7 +116,8 @@ void request_record_outcome(struct request *request)
 
 static void tell_breaker(struct request *request, enum effect effect)
 {
-    bool says_nothing = request->attempts == 0 || outcome_kind(request) == AUDIT_DROPPED ||
+    enum audit_kind kind = outcome_kind(request);
+    bool says_nothing = request->attempts == 0 || kind == AUDIT_DROPPED || kind == AUDIT_REJECTED ||
                         request->reason == REASON_SHUTTING_DOWN || request->reason == REASON_OVERLOADED;
     if (says_nothing) {
         withdraw_probe(request);
@@ -138,7 +141,8 @@ void request_settle(struct request *request, enum reason reason, enum effect eff
     uncount(request);
     if (reason == REASON_NONE)
         inbound_reply_ready(request);
-    bool record = request->effect_id != 0 || request->would_drop || outcome_kind(request) == AUDIT_DROPPED;
+    enum audit_kind kind = outcome_kind(request);
+    bool record = request->effect_id != 0 || request->would_drop || kind == AUDIT_DROPPED || kind == AUDIT_REJECTED;
     if (record) {
         request_move(request, REQUEST_SETTLING);
         request_record_outcome(request);

@@ -17,12 +17,14 @@
 #include <string.h>
 
 #include "config/config.h"
+#include "gateway/address_rule.h"
 #include "gateway/inbound.h"
 #include "gateway/log.h"
 #include "gateway/report.h"
 #include "gateway/request.h"
 #include "gateway/settings.h"
 #include "gateway/upstream_int.h"
+#include "gateway/webhook.h"
 #include "gateway/worker.h"
 
 enum {
@@ -112,18 +114,29 @@ static bool is_silent(struct call *call, int port)
 {
     long connects = 0;
     curl_easy_getinfo(call->easy, CURLINFO_NUM_CONNECTS, &connects);
-    bool tickets = connects > 0 && strncmp(call->route->upstream_origin, "https:", 6) == 0;
+    bool tickets = connects > 0 && upstream_call_is_tls(call);
     return upstream_port_is_silent(call->upstream, port, tickets);
+}
+
+/* A pooled connection may have been opened by another route, whose rule is another. */
+static bool peer_allowed(const struct call *call, const char *peer)
+{
+    const struct config_route *route = call->route;
+    return route->kind != ROUTE_WEBHOOK || route->webhook.allow_private || address_text_is_public(peer);
 }
 
 int upstream_on_before_sending(void *arg, char *peer, char *local, int peer_port, int port)
 {
-    (void)peer, (void)local, (void)peer_port;
+    (void)local, (void)peer_port;
     struct call *call = arg;
-    if (call->sendings == 0 && !is_silent(call, port)) {
+    if (call->look) /* can't be: it gets no socket */
+        return CURL_PREREQFUNC_ABORT;
+    if (call->sendings == 0 && (!peer_allowed(call, peer) || !is_silent(call, port))) {
         call->unclean = true; /* nothing was sent: on_call_done() takes a fresh connection, once */
         return CURL_PREREQFUNC_ABORT;
     }
+    if (call->sendings == 0 && !webhook_sign_now(call->request))
+        return CURL_PREREQFUNC_ABORT;
     if (++call->sendings > 1) /* libcurl's own second try: the partner may have acted on the first */
         return CURL_PREREQFUNC_ABORT;
     return request_last_look(call->request) ? CURL_PREREQFUNC_OK : CURL_PREREQFUNC_ABORT;
@@ -209,7 +222,7 @@ static void put_back(struct upstream *upstream, struct call *call, bool sound)
 
 static bool make_multi(struct upstream *upstream);
 
-bool upstream_start(struct request *request)
+static bool start(struct request *request, bool look)
 {
     struct upstream *upstream = request->worker->upstream;
     if (upstream->multi == NULL && !make_multi(upstream))
@@ -219,7 +232,8 @@ bool upstream_start(struct request *request)
         return false;
     call->upstream = upstream;
     call->request = request;
-    call->sendings = 0;
+    call->look = look;
+    call->allowed = call->refused = call->sendings = 0;
     call->unclean = false;
     call->error[0] = '\0';
     reply_free(&request->reply); /* of a try that did not connect */
@@ -233,6 +247,16 @@ bool upstream_start(struct request *request)
         upstream->peak = upstream->running;
     upstream->activity = true;
     return true;
+}
+
+bool upstream_start(struct request *request)
+{
+    return start(request, false);
+}
+
+bool upstream_look(struct request *request)
+{
+    return start(request, true);
 }
 
 static void untouch(struct upstream *upstream, struct call *call)
@@ -287,6 +311,8 @@ static enum call_end judge(const struct call *call, CURLcode result)
 {
     const struct request *request = call->request;
     const struct reply *reply = &request->reply;
+    if (call->sendings == 0 && result == CURLE_COULDNT_CONNECT && call->refused > 0 && call->allowed == 0)
+        return CALL_REFUSED_ADDRESS;
     if (call->sendings == 0 || request->last_look_failed)
         return result == CURLE_OPERATION_TIMEDOUT && !request->last_look_failed ? CALL_TIMEOUT : CALL_UNREACHABLE;
     if (reply->head_done && !reply->nonsense)
@@ -377,6 +403,11 @@ static void on_call_done(struct call *call, CURLcode result)
     if (start_fresh(call))
         return;
     enum call_end end = judge(call, result);
+    if (call->look) {
+        detach(call, false);
+        request_looked(request, end);
+        return;
+    }
     char detail[160];
     describe(call, result, end, detail, sizeof detail);
     if (end != CALL_OK)

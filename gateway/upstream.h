@@ -5,8 +5,8 @@
  * CURLOPT_PREREQFUNCTION; the first passing is the last look at the token, a second one is refused there. No byte
  * leaves before the first.
  *
- * Worker's thread only. What happened is told by request_last_look(), request_call_ended() and inbound_reply_ready(),
- * the latter two never from inside upstream_start(), upstream_cancel() or upstream_resume().
+ * Worker's thread only. What happened is told by request_last_look(), request_call_ended(), request_looked() and
+ * inbound_reply_ready(), all but the first never from inside upstream_start(), upstream_cancel() or upstream_resume().
  */
 #ifndef FENCEGATE_UPSTREAM_H
 #define FENCEGATE_UPSTREAM_H
@@ -25,6 +25,9 @@ void upstream_free(struct upstream **upstream); /* calls under way are dropped w
 
 /* Starts the call of `request` (request->call is set until it has ended). False: no memory, nothing started. */
 bool upstream_start(struct request *request) __attribute__((warn_unused_result));
+/* Looks where the call would go, without opening a socket: libcurl resolves the target and each address is judged as it
+ * would be for the call. Ends with request_looked(); else as upstream_start(). */
+bool upstream_look(struct request *request) __attribute__((warn_unused_result));
 /* Stops it, if it is under way: the connection is closed, request->call is NULL, request_call_ended() will not come. */
 void upstream_cancel(struct request *request);
 /* The client took some of the answer, or has left: a paused partner goes on. */

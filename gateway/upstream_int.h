@@ -29,6 +29,8 @@ struct call {
     bool custom;                /* CUSTOMREQUEST is set */
     bool unclean;               /* its connection was not silent before the sending */
     bool fresh;                 /* FRESH_CONNECT is set */
+    bool look;                  /* no call: where it would go is looked at */
+    unsigned allowed, refused;  /* addresses that a socket was wanted for: by what the route allows */
     unsigned sendings;          /* how often libcurl wanted to send: more than one is refused */
     struct curl_slist *headers; /* nodes in the request's arena */
     char error[CURL_ERROR_SIZE];
@@ -61,11 +63,14 @@ size_t upstream_on_body(char *data, size_t size, size_t count, void *arg);
 /* True: an allocation of libcurl failed on this thread since the last time. */
 bool upstream_starved(void);
 
-/* upstream_setup.c: makes the handle ready for the request. False: no memory. */
+/* upstream_setup.c: makes the handle ready for the request, or for the look. False: no memory. */
 bool upstream_set_up(struct call *call, struct request *request) __attribute__((warn_unused_result));
 void upstream_call_free(struct call *call);
 
-/* upstream_socket.c: libcurl's sockets in the worker's epoll set; their argument is the upstream. */
+bool upstream_call_is_tls(const struct call *call);
+
+/* upstream_socket.c: libcurl's sockets in the worker's epoll set; their argument is the upstream, but for the opening
+ * (the call). */
 int upstream_on_socket_change(CURL *easy, curl_socket_t fd, int what, void *arg, void *socket_arg);
 curl_socket_t upstream_on_socket_open(void *arg, curlsocktype purpose, struct curl_sockaddr *address);
 int upstream_on_socket_close(void *arg, curl_socket_t fd);

@@ -9,6 +9,7 @@
 #include "gateway/request.h"
 #include "gateway/settings.h"
 #include "gateway/upstream_int.h"
+#include "gateway/webhook.h"
 
 enum {
     /* Below the idle limit of the servers in use (Node.js: 5 s), else they close just as we send. */
@@ -38,7 +39,7 @@ static bool set_fixed(struct call *call)
     SET(SSL_VERIFYPEER, 1L);
     SET(SSL_VERIFYHOST, 2L);
     SET(OPENSOCKETFUNCTION, upstream_on_socket_open);
-    SET(OPENSOCKETDATA, call->upstream);
+    SET(OPENSOCKETDATA, call);
     SET(CLOSESOCKETFUNCTION, upstream_on_socket_close);
     SET(CLOSESOCKETDATA, call->upstream);
     SET(PREREQFUNCTION, upstream_on_before_sending);
@@ -48,7 +49,8 @@ static bool set_fixed(struct call *call)
     SET(WRITEFUNCTION, upstream_on_body);
     SET(WRITEDATA, call);
     const struct config_route *route = call->route;
-    SET(URL, route->upstream_origin);
+    if (route->upstream_origin != NULL)
+        SET(URL, route->upstream_origin);
     SET(CONNECTTIMEOUT_MS, (long)route->connect_timeout_ms);
     if (route->tls_ca_file != NULL) {
         SET(CAINFO, route->tls_ca_file);
@@ -87,6 +89,10 @@ static bool set_header_list(struct call *call, struct request *request)
         ok = ok && add_node(&request->arena, &tail, "Content-Type:") != NULL;
     for (size_t i = 0; ok && i < forward->line_count; i++)
         ok = add_node(&request->arena, &tail, forward->lines[i]) != NULL;
+    ok = ok && webhook_prepare(request);
+    const struct webhook *hook = request->webhook;
+    for (size_t i = 0; ok && hook != NULL && i < WEBHOOK_LINES && hook->lines[i] != NULL; i++)
+        ok = add_node(&request->arena, &tail, hook->lines[i]) != NULL;
     return ok;
 }
 
@@ -105,6 +111,8 @@ static bool set_call(struct call *call, struct request *request)
     CURLcode bad = CURLE_OK;
     if (!set_header_list(call, request))
         return false;
+    if (request->webhook != NULL)
+        SET(URL, request->webhook->origin);
     SET(POSTFIELDS, NULL); /* sets the method to POST, NULL or not: before HTTPGET */
     SET(POSTFIELDSIZE_LARGE, (curl_off_t)-1);
     SET(HTTPGET, 1L); /* takes back body and HEAD of the last call */
@@ -128,7 +136,26 @@ static bool set_call(struct call *call, struct request *request)
     call->fresh = false;
     SET(HTTPHEADER, call->headers);
     return bad == CURLE_OK;
+}
+
+/* A pooled connection would keep libcurl from asking for a socket; of the two families' addresses none is waited for.
+ */
+static bool set_look(struct call *call, struct request *request)
+{
+    CURL *easy = call->easy;
+    CURLcode bad = CURLE_OK;
+    SET(URL, request->webhook->origin);
+    SET(HTTPHEADER, NULL); /* those of the call before are gone */
+    SET(FRESH_CONNECT, 1L);
+    SET(HAPPY_EYEBALLS_TIMEOUT_MS, 1L);
+    return bad == CURLE_OK;
 #undef SET
+}
+
+bool upstream_call_is_tls(const struct call *call)
+{
+    const struct webhook *hook = call->request->webhook;
+    return strncmp(hook != NULL ? hook->origin : call->route->upstream_origin, "https:", 6) == 0;
 }
 
 void upstream_call_free(struct call *call)
@@ -154,5 +181,5 @@ bool upstream_set_up(struct call *call, struct request *request)
         if (!set_fixed(call))
             return false;
     }
-    return set_call(call, request);
+    return call->look ? set_look(call, request) : set_call(call, request);
 }

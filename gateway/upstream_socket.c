@@ -13,6 +13,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "config/config.h"
+#include "gateway/address_rule.h"
 #include "gateway/upstream_int.h"
 
 struct socket_io {
@@ -157,19 +159,36 @@ int upstream_on_socket_change(CURL *easy, curl_socket_t fd, int what, void *arg,
     return 0;
 }
 
+/* May the call go there? Of a webhook's target every address passes here, however it was written or resolved. */
+static bool may_open(struct call *call, const struct curl_sockaddr *address)
+{
+    const struct config_route *route = call->route;
+    if (route->kind != ROUTE_WEBHOOK || route->webhook.allow_private ||
+        address_is_public(&address->addr, address->addrlen)) {
+        call->allowed++;
+        return !call->look;
+    }
+    call->refused++;
+    return false;
+}
+
 curl_socket_t upstream_on_socket_open(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
 {
+    struct call *call = arg;
+    struct upstream *upstream = call->upstream;
     (void)purpose;
+    if (!may_open(call, address))
+        return CURL_SOCKET_BAD; /* libcurl goes on with the next address */
     curl_socket_t fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
     if (fd < 0)
         return CURL_SOCKET_BAD;
-    forget_socket(arg, fd); /* of an earlier socket with this number */
-    struct socket_io *socket_io = socket_of(arg, fd);
+    forget_socket(upstream, fd); /* of an earlier socket with this number */
+    struct socket_io *socket_io = socket_of(upstream, fd);
     if (socket_io == NULL) {
         close(fd);
         return CURL_SOCKET_BAD;
     }
-    enlist(&((struct upstream *)arg)->newborn, socket_io);
+    enlist(&upstream->newborn, socket_io);
     return fd;
 }
 
