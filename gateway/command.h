@@ -14,7 +14,7 @@ struct command;
 struct fence_entry;
 struct jsonout;
 
-extern const struct command command_audit, command_fences, command_effects;
+extern const struct command command_audit, command_fences, command_history, command_effects;
 
 /* One audit record, fence or effect in doubt as a JSON object with SPEC section 7's members; also what the admin
  * listener gives. in_flight NULL: not known. */

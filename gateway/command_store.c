@@ -205,6 +205,14 @@ static void append(struct jsonout *out, const char *text)
     jsonout_raw(out, text, strlen(text));
 }
 
+static void append_fence(struct jsonout *target, struct slice ns, struct slice key)
+{
+    append(target, "/v1/fences/");
+    percent_encode(target, ns);
+    append(target, "/");
+    percent_encode(target, key);
+}
+
 static void write_call(enum store_op_kind kind, const struct audit_record *record, struct jsonout *target,
                        struct jsonout *body)
 {
@@ -215,10 +223,7 @@ static void write_call(enum store_op_kind kind, const struct audit_record *recor
         append(target, id);
         append(target, "/resolve");
     } else {
-        append(target, "/v1/fences/");
-        percent_encode(target, record->ns);
-        append(target, "/");
-        percent_encode(target, record->key);
+        append_fence(target, record->ns, record->key);
     }
     if (kind == STORE_RESET) {
         append(target, "?reason=");
@@ -253,19 +258,18 @@ static int explain_status(const struct store_place *place, long status, const st
     return fail(place, result, text);
 }
 
-static int load_token(const struct store_place *place, struct admin_token *token)
+static bool load_token(const struct store_place *place, struct admin_token *token, char error[WHY_CAP])
 {
-    char error[WHY_CAP], file[4096];
+    char file[4096];
     const char *named = place->config == NULL ? NULL : place->config->admin_token_file;
     if (named == NULL) { /* named all the same: a missing one must not be made here */
         snprintf(file, sizeof file, "%s/admin.token", place->path);
         named = file;
     }
     log_set_level(LOG_ERROR);
-    if (admin_token_load(named, place->path, token, error, sizeof error))
-        return COMMAND_DONE;
-    token->text[0] = '\0';
-    return fail(place, COMMAND_STORE, error);
+    bool loaded = admin_token_load(named, place->path, token, error, WHY_CAP);
+    token->text[loaded ? token->len : 0] = '\0';
+    return loaded;
 }
 
 /* False: it can't be reached (yet); else *status says how it went. */
@@ -279,10 +283,10 @@ static bool change_by_gateway(const struct store_place *place, enum store_op_kin
     long http = 0;
     if (!admin_address_read(place->path, address))
         return false;
-    *status = load_token(place, &token);
-    if (*status != COMMAND_DONE)
+    if (!load_token(place, &token, text)) {
+        *status = fail(place, COMMAND_STORE, text);
         return true;
-    token.text[token.len] = '\0';
+    }
     write_call(kind, record, &target, &body);
     enum client_result result = CLIENT_FAILED;
     snprintf(why, sizeof why, "out of memory");
@@ -339,4 +343,27 @@ int place_change(const struct store_place *place, enum store_op_kind kind, const
     }
     sem_destroy(&direct.done);
     return status;
+}
+
+/* The address is believed only while somebody serves the store: one that a crash left behind may be another's by now,
+ * and the token must not go there. */
+bool place_ask(const struct store_place *place, struct slice ns, struct slice key, const char *rest,
+               struct jsonout *out)
+{
+    char address[ADMIN_ADDRESS_CAP], why[WHY_CAP];
+    struct admin_token token;
+    struct jsonout target = {0};
+    long http = 0;
+    if (!store_served(place->path) || !admin_address_read(place->path, address) || !load_token(place, &token, why))
+        return false;
+    append_fence(&target, ns, key);
+    append(&target, rest);
+    jsonout_raw(&target, "", 1);
+    struct client_call call = {address, token.text, "GET", target.text, NULL};
+    bool answered = !target.failed && client_call(&call, &http, out, why, sizeof why) == CLIENT_ANSWERED && http == 200;
+    admin_token_clear(&token);
+    jsonout_free(&target);
+    if (!answered)
+        jsonout_reset(out);
+    return answered;
 }

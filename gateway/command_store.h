@@ -32,6 +32,11 @@ int place_read(const struct store_place *place, enum store_error (*read)(struct 
 int place_change(const struct store_place *place, enum store_op_kind kind, const struct audit_record *record,
                  struct jsonout *out);
 
+/* What the gateway that serves this store answers to a GET of {ns}/{key} under /v1/fences with `rest` behind it. False,
+ * with nothing said and *out empty: none serves it, or it did not answer 200. */
+bool place_ask(const struct store_place *place, struct slice ns, struct slice key, const char *rest,
+               struct jsonout *out) __attribute__((warn_unused_result));
+
 void command_complain(const char *command, const char *text);
 bool command_flush(const char *command); /* false: standard output failed, which was said */
 

@@ -176,6 +176,20 @@ static enum store_error take_lock(const char *path, int *fd, char *why, size_t w
     return say(STORE_IO, why, why_cap, path, "cannot lock gateway.lock", number);
 }
 
+/* Shared, so that looks don't get into each other's way; who wants to serve in that moment tries again. */
+bool folder_served(const char *path)
+{
+    char file[PATH_CAP];
+    if (snprintf(file, sizeof file, "%s/gateway.lock", path) >= (int)sizeof file)
+        return false;
+    int fd = open(file, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    bool served = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    close(fd);
+    return served;
+}
+
 static bool enter_once(struct folder *folder)
 {
     pthread_mutex_lock(&entered_lock);

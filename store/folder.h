@@ -18,6 +18,8 @@ int folder_make(const char *path) __attribute__((warn_unused_result));
  * the first other name in `found`, or another errno. */
 int folder_holds_only(const char *path, const char *const *names, size_t count, char found[256])
     __attribute__((warn_unused_result));
+/* Is gateway.lock taken by somebody? */
+bool folder_served(const char *path);
 
 /* Makes the names of new files in the folder survive a power cut. */
 enum store_error folder_sync(const char *path, char *why, size_t why_cap) __attribute__((warn_unused_result));

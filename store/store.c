@@ -80,6 +80,11 @@ enum store_error store_open_readonly(const char *path, struct store **out, char 
     return error;
 }
 
+bool store_served(const char *path)
+{
+    return folder_served(path);
+}
+
 void store_close(struct store **store)
 {
     if (!*store)

@@ -160,6 +160,8 @@ enum store_error store_open(const struct store_options *options, struct store **
 /* Opens for reading only, beside a serving process or without one: for the command line. No writer. */
 enum store_error store_open_readonly(const char *path, struct store **out, char *why, size_t why_cap)
     __attribute__((warn_unused_result));
+/* Does a process have this folder open for serving? A look: it holds the lock, shared, for that moment. */
+bool store_served(const char *path);
 /* Finishes what was submitted, then closes. Readers must be closed before. Clears *store. */
 void store_close(struct store **store);
 

@@ -2,12 +2,13 @@
 
 import json
 import re
+import socket
 import urllib.parse
 
 import pytest
 
 import expect
-from gateway import Gateway, eventually, route
+from gateway import Gateway, eventually, route, run
 from partner import Held
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
@@ -204,3 +205,96 @@ def test_nothing_known(gw, mark):
         assert answer.status == 400, answer
     assert gw.admin(path_of(mark) + "/history", token=None).status == 401
     assert gw.admin(path_of(mark) + "/history", "PUT").status == 405
+
+
+# -- on the command line
+
+
+def rows(text):
+    """The table as dictionaries, and the lines behind it."""
+    head, *lines = text.splitlines()
+    names = re.split("  +", head)
+    cells = [re.split("  +", line) for line in lines]
+    return [dict(zip(names, row)) for row in cells if len(row) == len(names)], [c[0] for c in cells if len(c) != len(names)]
+
+
+def test_the_story_as_a_table(gw, mark):
+    for token in (41, 42):
+        expect.relayed(gw.call(f"/pay/{mark}", token, mark))
+    expect.refusal(gw.call(f"/pay/{mark}", 41, mark), 412, "stale-token")
+    gw.wait_audit(3, key=mark)
+    shown = gw.command("history", mark)
+    assert shown.returncode == 0 and shown.stderr == "", shown
+    (old, new), end = rows(shown.stdout)
+    assert (old["TOKEN"], old["SENT"], old["DROPPED"], old["REASONS"]) == ("41", "1", "1", "stale-token 1")
+    assert (new["TOKEN"], new["SENT"], new["DROPPED"], new["REASONS"]) == ("42", "1", "-", "-")
+    assert re.fullmatch(r"call 127\.0\.0\.1:\d+", new["BY"]) and new["ACCEPTED"] <= new["LAST SEEN"]
+    assert end == ["The fence is at 42."]
+    found = json.loads(gw.command("history", mark, "--json").stdout)
+    assert found == history(gw, mark)
+
+
+def test_the_table_shows_resets_and_raises(gw, mark):
+    expect.relayed(gw.call(f"/pay/{mark}", 50, mark))
+    gw.wait_audit(1, key=mark)
+    assert gw.admin(path_of(mark) + "?reason=restored", "DELETE").status == 204
+    put(gw, mark, 7, reason="next \u202elease")
+    (before, reset, after), end = rows(gw.command("history", mark).stdout)
+    assert (before["TOKEN"], reset["TOKEN"], after["TOKEN"]) == ("50", "reset of 50", "7")
+    assert reset["BY"].endswith(": restored") and after["BY"].startswith("raise 127.0.0.1:")
+    assert after["BY"].endswith(": next \\u202elease") and end == ["The fence is at 7."]
+
+
+def test_the_table_shows_what_runs(gw, partner, mark):
+    held = Held()
+    partner.on(mark, held)
+    call = gw.send_off(f"/pay/{mark}", 5, mark)
+    partner.wait_seen(mark)
+    (token,), end = rows(gw.command("history", mark).stdout)
+    assert token["IN-FLIGHT"] == "1" and end == ["The fence is at 5, 1 call in flight."]
+    held.release()
+    expect.relayed(call.result(30))
+
+
+def test_without_a_gateway(launch, partner, mark):
+    gateway = launch(route(partner, namespace="money"))
+    key = f'{mark} "/\u00fc'
+    for token in (1, 2, 3):
+        expect.relayed(gateway.call(f"/pay/{mark}", token, key))
+    gateway.wait_audit(3, key=key)
+    beside = json.loads(gateway.command("history", key, "--namespace", "money", "--json").stdout)
+    assert beside["in_flight"] == 0
+    assert gateway.stop() == 0
+    alone = json.loads(run("history", key, "--namespace=money", "--store", gateway.store, "--json").stdout)
+    assert "in_flight" not in alone
+    for token in beside["tokens"]:
+        assert token.pop("in_flight") == token.pop("waiting") == 0
+    beside.pop("in_flight")
+    assert alone == beside
+    shown = run("history", key, "--namespace", "money", "--store", gateway.store, "--limit", "2")
+    assert [row["TOKEN"] for row in rows(shown.stdout)[0]] == ["2", "3"]
+    assert "Older tokens were left out" in shown.stdout
+    gateway.start()
+
+
+def test_an_address_that_a_crash_left_is_not_asked(launch, partner, mark):
+    gateway = launch(route(partner))
+    expect.relayed(gateway.call(f"/pay/{mark}", 1, mark))
+    gateway.wait_audit(1, key=mark)
+    gateway.kill()
+    assert (gateway.store / "admin.addr").exists()
+    with socket.create_server(("127.0.0.1", gateway.admin_port)) as other:
+        assert run("history", mark, "--store", gateway.store).returncode == 0
+        other.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            other.accept()
+    gateway.start()
+
+
+def test_command_lines_that_are_refused(gw, mark, tmp_path):
+    nothing = gw.command("history", mark)
+    assert nothing.returncode == 1 and nothing.stdout == "" and "Nothing is known" in nothing.stderr
+    for arguments in ([], [mark, "more"], [mark, "--limit", "0"], [mark, "--limit", "1001"], ["a\x07"], ["k" * 256]):
+        refused = gw.command("history", *arguments)
+        assert refused.returncode == 2 and refused.stdout == "" and "\x07" not in refused.stderr, refused
+    assert run("history", mark, "--store", tmp_path / "none").returncode == 3
