@@ -307,6 +307,8 @@ void history_add_doubt(struct history *history, const struct audit_record *inten
 void history_set_fence(struct history *history, const struct fence *fence)
 {
     history->fence = *fence;
+    if (fence->floor) /* of a restored store: nobody's token */
+        return;
     struct history_token *token = token_at(history, 0, fence->token);
     if (token == NULL)
         return;
@@ -391,7 +393,10 @@ enum store_error history_collect(struct store_reader *reader, struct slice ns, s
         history_set_fence(out, &fence);
     if (out->failed)
         return STORE_IO;
-    return error == STORE_NOT_FOUND && (out->records > 0 || out->token_count > 0) ? STORE_OK : error;
+    bool known = out->records > 0 || out->token_count > 0;
+    if (error == STORE_OK || error == STORE_NOT_FOUND)
+        return known ? STORE_OK : STORE_NOT_FOUND;
+    return error;
 }
 
 void history_free(struct history *history)

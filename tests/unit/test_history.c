@@ -126,6 +126,16 @@ static void test_a_fence_without_any_record(void **state)
     history_free(&history);
 }
 
+static void test_the_floor_of_a_restored_store_is_no_token(void **state)
+{
+    struct history history = {.limit = 100};
+    (void)state;
+    history_set_fence(&history, &(struct fence){.token = 1000, .updated_ms = T0, .floor = true});
+    assert_int_equal(history.token_count, 0);
+    assert_int_equal(history.fence.token, 1000);
+    history_free(&history);
+}
+
 static void test_a_raise_comes_before_every_call_of_its_token(void **state)
 {
     struct history history = {.limit = 100};
@@ -436,6 +446,7 @@ int main(void)
         cmocka_unit_test(test_the_first_call_came_late),
         cmocka_unit_test(test_a_drop_proves_that_its_fence_was_accepted),
         cmocka_unit_test(test_a_fence_without_any_record),
+        cmocka_unit_test(test_the_floor_of_a_restored_store_is_no_token),
         cmocka_unit_test(test_a_raise_comes_before_every_call_of_its_token),
         cmocka_unit_test(test_the_earliest_call_is_the_one_that_was_accepted_first),
         cmocka_unit_test(test_tokens_begin_anew_after_a_reset),
