@@ -256,3 +256,54 @@ def test_a_full_store_can_make_room_by_itself(launch, new_partner, mark):
     assert gw.admin("/readyz", token=None).status == 200
     assert all(gw.fence(f"{mark}-{number}") == 7 for number in range(50))
     assert any("note" in record for record in gw.audit())
+
+
+def until_full(gw, mark, most=3000):
+    """Calls with long paths until the store has no room, also with every outcome recorded; how many were sent."""
+    sent = refused = 0
+    while refused < 3:
+        answer = gw.call(f"/pay/{mark}/" + "p" * 3000, 7, f"{mark}-{sent}")
+        if answer.status == 503:
+            expect.refusal(answer, 503, "store-unavailable", "not-sent")
+            gw.wait_audit(key=f"{mark}-{sent - 1}", kind="sent")
+            refused += 1
+            continue
+        expect.relayed(answer)
+        sent, refused = sent + 1, 0
+        assert sent < most, "it never was full"
+    return sent
+
+
+@pytest.mark.parametrize("way", ["retention", "drop-oldest"])
+def test_a_full_store_is_read_and_goes_on_when_there_is_room(launch, new_partner, mark, way):
+    partner = new_partner()
+    gw = launch(route(partner), store={"path": "store", "max_size": "1MiB"}, audit={"retain": "90d", "when_full": "refuse"})
+    sent = until_full(gw, mark)
+    (newest,), (oldest,) = gw.audit(order="desc", limit=1), gw.audit(limit=1)
+    expect.refusal(gw.call(f"/pay/{mark}", 8, mark + "-new"), 503, "store-unavailable", "not-sent")
+    expect.refusal(gw.call(f"/pay/{mark}", 6, f"{mark}-0"), 503, "store-unavailable", "not-sent")  # a drop can't be recorded either
+    assert len(partner.seen(mark)) == sent
+    line = gw.wait_log(lambda l: l["event"] == "store" and l["level"] == "error")
+    assert "full" in line["message"]
+    eventually(lambda: gw.admin("/readyz", token=None).json.get("reason") == "the store is full")
+    # all reads work
+    assert gw.fence(f"{mark}-0") == 7 and gw.fence(mark + "-new") is None
+    assert gw.admin("/v1/fences?limit=1000").json["fences"] and gw.admin("/v1/effects").json["effects"] == []
+    assert gw.audit(order="desc", limit=1) == [newest]
+    assert gw.command("audit", "--limit", 1, "--json").returncode == 0 and gw.metric("fencegate_store_writable") == 0
+    # room is made while it runs
+    gw.settings["audit"] = {"retain": "1s", "when_full": "refuse"} if way == "retention" else {"retain": "90d", "when_full": "drop-oldest"}
+    gw.reload()
+    eventually(lambda: gw.call(f"/pay/{mark}", 9, mark + "-new").status == 200, what="room")
+    eventually(lambda: gw.admin("/readyz", token=None).status == 200)
+    gw.wait_log(lambda l: l["event"] == "store" and l["level"] == "info")
+    expect.refusal(gw.call(f"/pay/{mark}", 6, f"{mark}-0"), 412, "stale-token")
+    if way == "drop-oldest":
+        for number in range(300):  # far more than fits: it goes on
+            expect.relayed(gw.call(f"/pay/{mark}/" + "p" * 3000, 9, f"{mark}-{number % 20}"))
+        gw.wait_log(lambda l: l["event"] == "store" and l["level"] == "warn" and "make room" in l["message"])
+        told = [r["note"] for r in gw.audit() if r.get("reason") == "audit-full"]
+        assert told and all("oldest audit records" in note for note in told)
+        assert gw.admin("/readyz", token=None).status == 200
+    eventually(lambda: int(gw.audit(limit=1)[0]["id"]) > int(oldest["id"]), what="the oldest record's end")
+    assert gw.fence(f"{mark}-0") == (9 if way == "drop-oldest" else 7) and gw.fence(f"{mark}-{sent - 1}") == 7, "a fence went with the records"
