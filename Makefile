@@ -14,7 +14,8 @@ COMPILE = $(CC) -std=c11 -D_GNU_SOURCE -I. -pthread $(WARN) $(WERROR) $(OPT) $(P
 
 DEPS_BUILD = gcc libc6-dev pkg-config libmicrohttpd-dev libcurl4-openssl-dev libssl-dev libjansson-dev liblmdb-dev
 DEPS_RUN = python3 ca-certificates curl
-DEPS_TEST = libcmocka-dev python3-pytest clang clang-format cppcheck strace openssl lmdb-utils libfaketime e2fsprogs mount spin
+DEPS_TEST = libcmocka-dev python3-pytest clang clang-format cppcheck strace openssl lmdb-utils libfaketime e2fsprogs mount spin \
+    chromium chromium-driver python3-selenium
 SUDO = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 APT = $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0
 
@@ -25,8 +26,8 @@ CLANG = BUILD=$(BUILD)/clang CC=clang WERROR=-Werror OPT=-O1 LINK=
 # Some kernels place memory where ThreadSanitizer does not expect it, unless addresses are not randomised.
 NORANDOM = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 THREADED = $(filter test_store% test_gate% test_metrics test_stats test_histogram test_inbox test_settings test_log,$(notdir $(UNIT)))
-# Sizes and system calls are judged without a sanitizer.
-E2E_PLAIN = $(wildcard tests/e2e/test_memory.py tests/e2e/test_durability.py)
+# Sizes and system calls are judged without a sanitizer; a browser is slow enough.
+E2E_PLAIN = $(wildcard tests/e2e/test_memory.py tests/e2e/test_durability.py tests/e2e/test_dashboard.py)
 E2E_THREADS = $(wildcard $(patsubst %,tests/e2e/test_%.py,forwarding once order command operate))
 export ASAN_OPTIONS ?= detect_leaks=1:detect_stack_use_after_return=1
 export TSAN_OPTIONS ?= halt_on_error=1:second_deadlock_stack=1
@@ -39,7 +40,8 @@ SHIM = $(BUILD)/tests/sweep/fail.so
 UNIT := $(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(wildcard tests/unit/test_*.c))
 PYTEST = /usr/bin/python3 -B -m pytest -q --tb=short -p no:cacheprovider
 FILES = $(wildcard tests/e2e/test_*.py)
-FORMATTED = $(SRC) $(wildcard gateway/*.h config/*.h store/*.h tests/unit/*.[ch]) tests/sweep/fail.c tests/bench/fill.c
+FORMATTED = $(SRC) $(wildcard gateway/*.h config/*.h store/*.h tests/unit/*.[ch]) tests/sweep/fail.c tests/bench/fill.c \
+    $(wildcard gateway/dashboard/*.js)
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc) --no-print-directory
 endif
@@ -53,6 +55,7 @@ $(BUILD)/fencegate: $(OBJ)
 $(BUILD)/%.o: %.c | deps
 	@mkdir -p $(@D)
 	$(call say,CC,$@)$(COMPILE) -c -o $@ $<
+$(BUILD)/gateway/dashboard.o: $(wildcard gateway/dashboard/*.html gateway/dashboard/*.css gateway/dashboard/*.js)
 $(LIB): $(filter-out $(BUILD)/gateway/main.o,$(OBJ))
 	$(call say,AR,$@)rm -f $@ && ar rcs $@ $^
 $(SHIM): tests/sweep/fail.c | deps

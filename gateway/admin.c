@@ -136,20 +136,30 @@ static void on_completed(void *arg, struct MHD_Connection *connection, void **co
     *con_cls = NULL;
 }
 
+/* The page may load what is its own and ask this listener: nothing else, and nobody may frame it. */
+#define PAGE_POLICY                                                                                                    \
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "    \
+    "form-action 'none'; frame-ancestors 'none'"
+
 static bool add_headers(struct MHD_Response *response, const struct admin_answer *answer)
 {
     char retry_after[16];
+    bool page = answer->page.data != NULL;
+    bool document = page && strncmp(answer->content_type, "text/html", 9) == 0;
     snprintf(retry_after, sizeof retry_after, "%u", answer->retry_after);
     const struct {
         bool wanted;
         const char *name, *value;
     } headers[] = {
         {answer->content_type != NULL, "Content-Type", answer->content_type},
-        {true, "Cache-Control", "no-store"},
+        {true, "Cache-Control", page ? "no-cache" : "no-store"},
         {true, "X-Content-Type-Options", "nosniff"},
         {answer->allow[0] != '\0', "Allow", answer->allow},
         {answer->challenge, "WWW-Authenticate", "Bearer"},
         {answer->retry_after != 0, "Retry-After", retry_after},
+        {document, "Content-Security-Policy", PAGE_POLICY},
+        {document, "X-Frame-Options", "DENY"},
+        {document, "Referrer-Policy", "no-referrer"},
     };
     for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++) {
         if (headers[i].wanted && MHD_add_response_header(response, headers[i].name, headers[i].value) != MHD_YES) {
@@ -159,14 +169,17 @@ static bool add_headers(struct MHD_Response *response, const struct admin_answer
     return true;
 }
 
-/* Takes over the answer's text, which every answer but 204 has. Without memory for it there is none to say so either:
- * then the connection is closed. */
+/* Takes over the answer's text, which every answer but 204 and a page has. Without memory for it there is none to say
+ * so either: then the connection is closed. */
 static enum MHD_Result send_answer(struct MHD_Connection *connection, struct admin_answer *answer)
 {
     struct jsonout *body = &answer->body;
     struct MHD_Response *response = NULL;
     if (answer->status == 204) {
         response = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
+    } else if (answer->page.data != NULL) {
+        response = MHD_create_response_from_buffer(answer->page.len, (void *)(uintptr_t)answer->page.data,
+                                                   MHD_RESPMEM_PERSISTENT);
     } else if (!body->failed && body->len > 0) {
         response = MHD_create_response_from_buffer(body->len, body->text, MHD_RESPMEM_MUST_FREE);
         *body = response == NULL ? *body : (struct jsonout){0};

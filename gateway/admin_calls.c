@@ -14,6 +14,7 @@
 #include "gateway/admin_int.h"
 #include "gateway/admin_operate.h"
 #include "gateway/command.h"
+#include "gateway/dashboard.h"
 #include "gateway/metrics.h"
 #include "gateway/problem.h"
 #include "gateway/timers.h"
@@ -250,12 +251,30 @@ static void answer_audit(struct admin_context *context, struct call_input *in, s
     admin_json_answer(answer, 200);
 }
 
+static void answer_dashboard(struct admin_context *context, struct call_input *in, struct admin_answer *answer)
+{
+    struct dashboard_file file;
+    (void)context;
+    if (!dashboard_find(in->path.data, in->path.len, &file)) {
+        admin_problem(answer, ADMIN_NOT_FOUND, "The dashboard has no such file.");
+        return;
+    }
+    answer->status = 200;
+    answer->content_type = file.content_type;
+    answer->page = file.bytes;
+}
+
 /* HEAD is taken wherever GET is. */
 static const struct call {
     const char *method, *pattern;
-    bool open; /* answered without a token, under any name: probes and scrapers have neither */
+    bool open; /* answered without a token, under any name: probes and scrapers have neither, the dashboard asks for it
+                */
     void (*answer)(struct admin_context *context, struct call_input *in, struct admin_answer *answer);
 } calls[] = {
+    {"GET", "/", true, answer_dashboard},
+    {"GET", "/dashboard.css", true, answer_dashboard},
+    {"GET", "/dashboard.js", true, answer_dashboard},
+    {"GET", "/dashboard/{}", true, answer_dashboard},
     {"GET", "/healthz", true, answer_healthz},
     {"GET", "/readyz", true, answer_readyz},
     {"GET", "/metrics", true, answer_metrics},
@@ -275,7 +294,7 @@ struct found {
     const struct call *any_call; /* the path fits; the last one that does */
 };
 
-static struct found find_call(const char *method, struct admin_span path, struct call_input *in, char allow[32])
+static struct found find_call(const char *method, struct call_input *in, char allow[32])
 {
     struct found found = {NULL, NULL};
     size_t used = 0;
@@ -284,7 +303,7 @@ static struct found find_call(const char *method, struct admin_span path, struct
     }
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
         const struct call *call = &calls[i];
-        if (!admin_path_match(call->pattern, path, in->captured)) {
+        if (!admin_path_match(call->pattern, in->path, in->captured)) {
             continue;
         }
         found.any_call = call;
@@ -341,17 +360,16 @@ static bool may_ask(struct admin_context *context, const struct admin_request *r
 struct admin_change *admin_call(struct admin_context *context, const struct admin_request *request,
                                 struct admin_answer *answer)
 {
-    struct admin_span path;
     struct call_input in = {.request = request};
     char allow[sizeof answer->allow] = "";
-    if (!admin_target_split(request->target, &path, &in.query)) {
+    if (!admin_target_split(request->target, &in.path, &in.query)) {
         admin_problem(answer, ADMIN_MALFORMED,
                       "The request target has no path, or bytes that must be percent-encoded.");
         return NULL;
     }
-    struct found found = find_call(request->method, path, &in, allow);
+    struct found found = find_call(request->method, &in, allow);
     /* Under /v1/ a stranger doesn't even learn which calls there are. */
-    bool open = found.any_call != NULL ? found.any_call->open : path.len < 4 || memcmp(path.data, "/v1/", 4) != 0;
+    bool open = found.any_call != NULL ? found.any_call->open : in.path.len < 4 || memcmp(in.path.data, "/v1/", 4) != 0;
     if (!open && !may_ask(context, request, answer)) {
         return NULL;
     }

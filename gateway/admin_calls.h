@@ -44,7 +44,8 @@ struct admin_answer {
     char allow[32];       /* Allow; "" for none */
     bool challenge;       /* WWW-Authenticate */
     unsigned retry_after; /* seconds; 0: none */
-    struct jsonout body;  /* empty only with status 204; the caller's to free */
+    struct slice page;    /* a file of the dashboard, in place of a body; never freed */
+    struct jsonout body;  /* empty only with status 204 or a page; the caller's to free */
 };
 
 enum admin_problem {

@@ -9,6 +9,7 @@
 /* One call's input, and the change that it leaves when its answer has to wait for the store. */
 struct call_input {
     const struct admin_request *request;
+    struct admin_span path; /* raw */
     struct admin_span captured[ADMIN_CAPTURES];
     struct admin_span query;
     struct admin_change *change;

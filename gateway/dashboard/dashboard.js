@@ -1,0 +1,224 @@
+/*
+ * The page: which view is seen, the token, and the beat that keeps all of it up to date while the gateway is there and
+ * while somebody looks. What is seen stands in the URL's fragment, so that it can be shared; the token never does.
+ */
+
+import * as api from "./dashboard/api.js";
+import {AuditView} from "./dashboard/audit.js";
+import {resolve} from "./dashboard/change.js";
+import {Chart} from "./dashboard/chart.js";
+import {el, timeOf} from "./dashboard/dom.js";
+import {DoubtView, KeysView} from "./dashboard/lists.js";
+import {Status} from "./dashboard/status.js";
+import {StoryView} from "./dashboard/story.js";
+
+const BEAT_MS = 1000;
+const STATS_MS = 4000;
+const BEAT_MAX_MS = 15000;
+
+const place = document.getElementById("view");
+const banner = document.getElementById("banner");
+const login = document.getElementById("login");
+const forgetButton = document.getElementById("forget");
+
+const status = new Status();
+const chart = new Chart();
+const goTo = (path) => (filter) => {
+  const query = new URLSearchParams(Object.entries(filter).filter(([, value]) => value !== "")).toString();
+  const hash = `#/${path}${query === "" ? "" : "?" + query}`;
+  if (location.hash === hash) {
+    show();
+  } else {
+    location.hash = hash;
+  }
+};
+const onResolve = (effect) => resolve(effect, () => show());
+const audit = new AuditView({ go: goTo(""), onResolve });
+const views = {
+  "": { view: audit, parts: [chart.root, audit.root], title: "Audit" },
+  "key": { view: new StoryView({ onResolve }), title: "Key" },
+  "keys": { view: new KeysView({ go: goTo("keys") }), title: "Keys" },
+  "in-doubt": { view: new DoubtView({ onResolve }), title: "In doubt" },
+};
+
+let current;
+let opened = false; /* the view was told what to show: it may be kept up to date */
+let timer;
+let failures = 0;
+let statsDue = 0;
+let lostSince;
+
+/* ---- which view ---- */
+
+/* "#/key/default/order-17?token=42": the view's name, what follows it, and the filter. */
+function readHash() {
+  const [path, query = ""] = location.hash.replace(/^#\/?/, "").split(/\?(.*)/s);
+  const [name, ...rest] = path.split("/");
+  try {
+    const parts = rest.map(decodeURIComponent);
+    const known =
+      name === "key" ? parts.length === 2 && parts.every((part) => part !== "") : name in views && parts.length === 0;
+    return { name: known ? name : "", parts: known ? parts : [], parameters: new URLSearchParams(query) };
+  } catch {
+    return { name: "", parts: [], parameters: new URLSearchParams() };
+  }
+}
+
+function showParts(name) {
+  const entry = views[name];
+  if (current !== entry) {
+    current = entry;
+    place.replaceChildren(status.root, ...(entry.parts ?? [entry.view.root]));
+  }
+  document.querySelectorAll("nav a").forEach((link) => {
+    if (link.getAttribute("href") === `#/${name}`) {
+      link.setAttribute("aria-current", "page");
+    } else {
+      link.removeAttribute("aria-current");
+    }
+  });
+}
+
+async function show() {
+  if (!login.hidden) {
+    return;
+  }
+  const { name, parts, parameters } = readHash();
+  showParts(name);
+  opened = true;
+  document.title = `${name === "key" ? parts[1] : current.title} \u00B7 Fencegate`;
+  try {
+    await current.view.open(parameters, parts);
+  } catch (error) {
+    failed(error);
+  }
+}
+
+/* ---- the beat ---- */
+
+async function beat() {
+  clearTimeout(timer);
+  if (document.hidden || !login.hidden) {
+    return;
+  }
+  try {
+    if (Date.now() >= statsDue || failures > 0) {
+      const stats = await api.stats();
+      statsDue = Date.now() + STATS_MS;
+      status.update(stats);
+      chart.update(stats);
+      audit.setRoutes(stats.routes.map((route) => route.name));
+    }
+    reached();
+    if (opened) {
+      await current.view.tick();
+    }
+  } catch (error) {
+    failed(error);
+  }
+  again();
+}
+
+function again() {
+  clearTimeout(timer);
+  timer = setTimeout(beat, Math.min(BEAT_MS * 2 ** failures, BEAT_MAX_MS));
+}
+
+function reached() {
+  failures = 0;
+  lostSince = undefined;
+  banner.hidden = true;
+}
+
+function failed(error) {
+  failures = Math.min(failures + 1, 8);
+  if (error instanceof api.Refusal && error.status === 401) {
+    askToken(api.token.get() !== null);
+    return;
+  }
+  if (error instanceof api.Unreachable) {
+    lostSince ??= new Date().toISOString();
+    banner.replaceChildren("The gateway is not reachable since ", timeOf(lostSince, false),
+      ". Trying again; what is shown is from before that.");
+    status.lost("Not reachable");
+  } else if (error instanceof api.Refusal) {
+    banner.replaceChildren(`The gateway refuses to give data to this page: ${error.message}`);
+    status.lost("No data");
+  } else {
+    banner.replaceChildren(api.inWords(error));
+    console.error(error);
+  }
+  banner.hidden = false;
+}
+
+/* ---- the token ---- */
+
+function askToken(wrong) {
+  api.token.forget();
+  clearTimeout(timer);
+  document.querySelectorAll("dialog").forEach((dialog) => dialog.close());
+  login.hidden = false;
+  place.hidden = true;
+  forgetButton.hidden = true;
+  banner.hidden = true;
+  status.pill.hidden = true;
+  document.getElementById("version").textContent = "";
+  document.getElementById("wrong-token").hidden = !wrong;
+  document.getElementById("token").focus();
+}
+
+/* A token that no header can carry is wrong without being asked about. */
+function takeToken(event) {
+  event.preventDefault();
+  const input = document.getElementById("token");
+  const text = input.value.trim();
+  input.value = "";
+  if (!/^[!-~]+$/.test(text)) {
+    askToken(true);
+    return;
+  }
+  api.token.set(text);
+  enter();
+}
+
+/* Goes in with the token there is; the first answer says whether it is the right one. */
+async function enter() {
+  login.hidden = true;
+  place.hidden = false;
+  status.pill.hidden = false;
+  forgetButton.hidden = false;
+  failures = 0;
+  statsDue = 0;
+  opened = false;
+  current = undefined;
+  showParts(readHash().name);
+  await beat();
+  if (login.hidden) {
+    await show();
+  }
+}
+
+function forget() {
+  askToken(false);
+  place.replaceChildren();
+  location.reload(); /* nothing of what was seen stays in memory */
+}
+
+/* ---- start ---- */
+
+window.addEventListener("hashchange", async () => {
+  await show();
+  document.querySelector("#view h2[tabindex]")?.focus({ preventScroll: true });
+});
+document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : beat()));
+document.querySelector("#login form").addEventListener("submit", takeToken);
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  document.getElementById("main").focus();
+});
+forgetButton.addEventListener("click", forget);
+if (api.token.get() === null) {
+  askToken(false);
+} else {
+  enter();
+}

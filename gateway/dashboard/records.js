@@ -1,0 +1,217 @@
+/*
+ * Audit records as a table: newest first, each with its details on demand. Used by the audit and by a key's story,
+ * which say what goes in; nothing here asks the gateway.
+ */
+
+import {el, keyLink, outside, storyLink, timeOf, token} from "./dom.js";
+import {bytes, explain, grouped, KINDS} from "./words.js";
+
+/* "x dropped", or "x 3 dropped". */
+export function kindMark(kind, number) {
+  const known = KINDS[kind];
+  return el("span", { class: `kind ${known === undefined ? "" : "is-" + kind}`, title: known?.means },
+    el("span", { class: "glyph", "aria-hidden": "true" }, known?.glyph ?? "\u00B7"),
+    number === undefined ? "" : grouped(number) + " ", known?.label ?? kind);
+}
+
+function what(record) {
+  return [
+    kindMark(record.kind), " ", outside(record.reason ?? "", "bdi", { class: "faint" }),
+    record.would_drop ? el("span", { class: "faint" }, " (observed)") : ""
+  ];
+}
+
+/* The token; where the fence stood higher, that as well. */
+function tokenAndFence(record) {
+  if (record.token === undefined) {
+    return "";
+  }
+  const higherFence = record.highest !== undefined && record.highest !== record.token;
+  return [token(record.token), higherFence ? [el("span", { class: "faint" }, " < "), token(record.highest)] : ""];
+}
+
+function request(record) {
+  const target = record.target === undefined ? [] : [" to ", outside(record.target)];
+  return record.path === undefined ? outside(record.note ?? "") : [record.method + " ", outside(record.path), target];
+}
+
+/* Column heads and what stands below them. On a narrow screen the head goes before each value. */
+const COLUMNS = [
+  { head: "Time", show: (r) => timeOf(r.time) },
+  { head: "What", show: what },
+  {
+    head: "Key",
+    show: (r) => (r.key === undefined ? "" : keyLink(r.namespace ?? "default", r.key)),
+    class: "wide",
+    key: true
+  },
+  { head: "Token", show: tokenAndFence },
+  { head: "Request", show: request, class: "wide request" },
+  { head: "Status", show: (r) => String(r.status ?? ""), class: "number" },
+  { head: "Route", show: (r) => outside(r.route ?? "") },
+  { head: "Client", show: (r) => r.client ?? "", class: "client" },
+];
+
+const FIELDS = {
+  id: "Record",
+  time: "Time",
+  kind: "What",
+  reason: "Reason",
+  note: "Note",
+  effect_id: "Effect",
+  route: "Route",
+  namespace: "Namespace",
+  key: "Key",
+  token: "Token",
+  highest: "Highest accepted",
+  method: "Method",
+  path: "Path",
+  target: "Target",
+  client: "Client",
+  status: "Status to the client",
+  upstream_status: "Status of the partner",
+  request_bytes: "Request body",
+  response_bytes: "Answer's body",
+  duration_ms: "Took",
+  would_drop: "Would be dropped",
+};
+const SHOWN = {
+  time: (value) => timeOf(value),
+  kind: (value) => [kindMark(value), `: ${KINDS[value]?.means ?? ""}`],
+  token,
+  highest: token,
+  id: token,
+  request_bytes: bytes,
+  response_bytes: bytes,
+  duration_ms: (value) => `${grouped(value)} ms`,
+  would_drop: (value) => (value ? "yes" : "no"),
+};
+
+function fieldList(record) {
+  const known = Object.keys(FIELDS).filter((name) => name in record);
+  const others = Object.keys(record).filter((name) => !(name in FIELDS));
+  return el("dl", { class: "fields" }, [...known, ...others].map((name) => {
+    const value = record[name];
+    return el("div", {}, el("dt", {}, FIELDS[name] ?? name),
+      el("dd", {}, SHOWN[name]?.(value) ?? (name === "effect_id" ? effectLink(record) : outside(String(value)))));
+  }));
+}
+
+function effectLink(record) {
+  const text = token(record.effect_id);
+  return record.key === undefined ?
+    text :
+    el("a", { href: storyLink(record.namespace ?? "default", record.key, { effect: record.effect_id }) }, text);
+}
+
+/* Where a reader wants to go from here. */
+function onward(record, onResolve) {
+  const links = [];
+  const namespace = record.namespace ?? "default";
+  if (record.kind === "dropped" && record.highest !== undefined && record.highest !== record.token) {
+    links.push(el("a", { class: "button", href: storyLink(namespace, record.key, { token: record.highest }) },
+      "What token ", token(record.highest), " did"));
+  }
+  if (record.key !== undefined) {
+    links.push(el("a", { class: "button", href: storyLink(namespace, record.key) }, "Story of this key"));
+  }
+  if (record.kind === "unknown" && record.effect_id !== undefined) {
+    links.push(el("button", { type: "button", onclick: () => onResolve(record) }, "Resolve\u2026"));
+  }
+  return el("p", { class: "onward" }, links);
+}
+
+export class RecordTable {
+  /* onResolve(record) is called for the effect of an `unknown` record. */
+  constructor({ caption, withKey, onResolve }) {
+    this.columns = COLUMNS.filter((column) => withKey || column.key !== true);
+    this.onResolve = onResolve;
+    this.rows = []; /* newest first: { record, row, details } */
+    this.body = el("tbody");
+    this.root = el("table", { class: "records" }, el("caption", { class: "unseen" }, caption),
+      el("thead", {},
+        el("tr", {}, this.columns.map((column) => el("th", { scope: "col", class: column.class }, column.head)),
+          el("th", { scope: "col" }, el("span", { class: "unseen" }, "Details")))),
+      this.body);
+  }
+
+  get newest() { return this.rows[0]?.record; }
+
+  get oldest() { return this.rows.at(-1)?.record; }
+
+  clear() {
+    this.rows = [];
+    this.body.replaceChildren();
+  }
+
+  /* Records newest first, put below what is there. */
+  append(records) {
+    const entries = records.map((record) => this.#entry(record));
+    this.rows.push(...entries);
+    this.body.append(...entries.map((entry) => entry.row));
+  }
+
+  /* Records newest first, put above what is there and lit up for a moment. */
+  prepend(records) {
+    const entries = records.map((record) => this.#entry(record));
+    entries.forEach((entry) => entry.row.classList.add("fresh"));
+    this.rows.unshift(...entries);
+    this.body.prepend(...entries.map((entry) => entry.row));
+  }
+
+  /* Lets go of the rows beyond `most`, at the bottom unless told otherwise. */
+  trim(most, atTop = false) {
+    const surplus = this.rows.length - most;
+    if (surplus > 0) {
+      const gone = atTop ? this.rows.splice(0, surplus) : this.rows.splice(most);
+      gone.forEach((entry) => {
+        entry.row.remove();
+        entry.details?.remove();
+      });
+    }
+    return surplus > 0;
+  }
+
+  #entry(record) {
+    const entry = { record };
+    const button = el("button", {
+      type: "button",
+      class: "more",
+      "aria-expanded": "false",
+      "aria-label": `Details of record ${record.id}`,
+      onclick: () => this.#toggle(entry, button)
+    },
+      "\u22EF");
+    const cells = this.columns.map(
+      (column) => el("td", { class: column.class, "data-head": column.head }, el("div", {}, column.show(record))));
+    entry.row = el("tr", {
+      class: `row is-${record.kind}`,
+      "data-id": record.id,
+      onclick: (event) => this.#rowClicked(event, entry, button)
+    },
+      cells, el("td", { class: "last" }, button));
+    return entry;
+  }
+
+  /* The whole row opens with the mouse; selecting text in it, or following a link, does not. */
+  #rowClicked(event, entry, button) {
+    if (event.target.closest("a, button") === null && getSelection().isCollapsed) {
+      this.#toggle(entry, button);
+    }
+  }
+
+  #toggle(entry, button) {
+    const open = entry.details === undefined;
+    if (open) {
+      entry.details = el("tr", { class: "details" },
+        el("td", { colspan: String(this.columns.length + 1) }, el("p", { class: "why" }, explain(entry.record)),
+          onward(entry.record, this.onResolve), fieldList(entry.record)));
+      entry.row.after(entry.details);
+    } else {
+      entry.details.remove();
+      entry.details = undefined;
+    }
+    entry.row.classList.toggle("open", open);
+    button.setAttribute("aria-expanded", String(open));
+  }
+}
