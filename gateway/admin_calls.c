@@ -24,6 +24,9 @@
 /* An audit page is cut at this many bytes of JSON, whatever its limit: paths of some thousand bytes each would
  * otherwise add up to tens of megabytes. next_after says where to go on. */
 #define AUDIT_PAGE_BYTES (4u << 20)
+/* And after about this time, with what was found until then: a filter that hardly anything passes would have the whole
+ * audit read while other calls, the probes among them, wait. */
+#define AUDIT_PATIENCE_MS 200
 #define REFUSED_TOLD_MS 1000u
 
 static const struct {
@@ -227,6 +230,7 @@ static void answer_audit(struct admin_context *context, struct call_input *in, s
     if (!admin_have_reader(context, answer)) {
         return;
     }
+    filter.patience_ms = AUDIT_PATIENCE_MS;
     struct jsonout *out = &answer->body;
     struct audit_page page = {.out = out};
     uint64_t next_after = 0;

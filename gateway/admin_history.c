@@ -8,6 +8,7 @@
 #include "gateway/gate.h"
 #include "gateway/history.h"
 
+#define PATIENCE_MS 500     /* other calls wait for this one: one thread */
 #define LIVE_TOKENS_MAX 256 /* more leases of one key at once only with on_supersede overlap */
 
 _Static_assert(HISTORY_LIMIT_DEFAULT == ADMIN_LIMIT_DEFAULT && HISTORY_LIMIT_MAX == ADMIN_LIMIT_MAX,
@@ -37,7 +38,7 @@ void admin_answer_history(struct admin_context *context, struct call_input *in, 
     if (!admin_fence_path(in, &ns, &key, answer) || !admin_have_reader(context, answer)) {
         return;
     }
-    enum store_error error = history_collect(context->reader, ns, key, limit, &history);
+    enum store_error error = history_collect(context->reader, ns, key, limit, PATIENCE_MS, &history);
     bool found = error == STORE_OK;
     if (found || error == STORE_NOT_FOUND) {
         add_live(&context->options, ns, key, &history);

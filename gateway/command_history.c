@@ -219,7 +219,7 @@ static enum store_error read_story(struct store_reader *reader, void *arg)
     const struct reading *reading = arg;
     struct slice ns = reading->arguments->line.ns, key = reading->arguments->key;
     struct history history;
-    enum store_error error = history_collect(reader, ns, key, reading->arguments->limit, &history);
+    enum store_error error = history_collect(reader, ns, key, reading->arguments->limit, 0, &history);
     if (error == STORE_OK)
         history_write(reading->out, ns, key, &history);
     history_free(&history);

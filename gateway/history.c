@@ -360,6 +360,7 @@ static enum store_error read_records(struct store_reader *reader, struct audit_f
     enum store_error error = store_audit_query(reader, filter, take_record, out, &next);
     if (error == STORE_OK && history_again(out)) {
         filter->after = out->newest_id + 1;
+        filter->patience_ms = 0; /* all that was read: it ends where the first pass ended */
         uint64_t ignored;
         error = store_audit_query(reader, filter, take_record, out, &ignored);
     }
@@ -377,10 +378,14 @@ static enum store_error read_doubts(struct store_reader *reader, const struct au
 }
 
 enum store_error history_collect(struct store_reader *reader, struct slice ns, struct slice key, size_t limit,
-                                 struct history *out)
+                                 uint64_t patience_ms, struct history *out)
 {
-    struct audit_filter filter = {
-        .ns = ns, .key = key, .descending = true, .limit = HISTORY_LOOKS, .looks = HISTORY_LOOKS};
+    struct audit_filter filter = {.ns = ns,
+                                  .key = key,
+                                  .descending = true,
+                                  .limit = HISTORY_LOOKS,
+                                  .looks = HISTORY_LOOKS,
+                                  .patience_ms = patience_ms};
     struct fence fence;
     *out = (struct history){.limit = limit};
     enum store_error error = read_records(reader, &filter, out);

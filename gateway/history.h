@@ -95,9 +95,10 @@ void history_add_doubt(struct history *history, const struct audit_record *inten
 void history_set_fence(struct history *history, const struct fence *fence);
 void history_set_live(struct history *history, uint64_t token, uint64_t in_flight, uint64_t waiting);
 
-/* All of it but the gate's part. STORE_NOT_FOUND: no fence, no record, no effect in doubt. */
+/* All of it but the gate's part. STORE_NOT_FOUND: no fence, no record, no effect in doubt. Records are read for about
+ * patience_ms (0: no such bound). */
 enum store_error history_collect(struct store_reader *reader, struct slice ns, struct slice key, size_t limit,
-                                 struct history *out) __attribute__((warn_unused_result));
+                                 uint64_t patience_ms, struct history *out) __attribute__((warn_unused_result));
 void history_free(struct history *history);
 
 /* As GET /v1/fences/{namespace}/{key}/history answers. */

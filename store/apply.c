@@ -20,6 +20,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "store/block.h"
 #include "store/fence.h"
 #include "store/record.h"
 
@@ -77,6 +78,7 @@ enum store_error batch_commit(struct batch *batch)
 {
     if (batch->next_id != batch->first_id)
         batch_touch(batch);
+    block_finish(&batch->txn, batch->first_id, batch->next_id);
     return db_commit(&batch->txn);
 }
 
@@ -105,12 +107,12 @@ static uint64_t append(struct batch *batch, const struct audit_record *record)
     if (!encode(batch, record, &value))
         return 0;
     uint64_t id = batch->next_id++;
-    char key[8], by_key[INDEX_KEY_CAP];
+    char key[8], by_key[INDEX_KEY_CAP], kind = (char)record->kind;
     put_u64(key, id);
     size_t len = index_key(record->ns, record->key, id, by_key); /* before the change: they may point into the map */
     db_append(&batch->txn, DB_AUDIT, (struct slice){key, sizeof key}, value);
     if (len > 0) /* a record without a valid key is found by id alone */
-        db_put(&batch->txn, DB_AUDIT_BY_KEY, (struct slice){by_key, len}, (struct slice){0});
+        db_put(&batch->txn, DB_AUDIT_BY_KEY, (struct slice){by_key, len}, (struct slice){&kind, 1});
     return id;
 }
 
@@ -383,24 +385,49 @@ static void remove_record(struct batch *batch, struct db_cursor *cursor)
         forget_pointer(batch, effect_id, id);
 }
 
+/* Records that are removed, oldest first: the ids of the first and the last. */
+struct removal {
+    uint64_t first, last;
+    size_t count;
+};
+
+/* The block of the one before is done with when the next lies in another. */
+static void remove_next(struct batch *batch, struct db_cursor *cursor, struct removal *removal)
+{
+    uint64_t id = cursor->key.len == 8 ? get_u64(cursor->key.data) : removal->last;
+    remove_record(batch, cursor);
+    if (removal->count++ == 0)
+        removal->first = id;
+    else if (BLOCK_OF(id) != BLOCK_OF(removal->last))
+        block_forget(&batch->txn, BLOCK_OF(removal->last));
+    removal->last = id;
+}
+
+static size_t end_removal(struct batch *batch, const struct removal *removal)
+{
+    if (removal->count > 0)
+        block_forget(&batch->txn, BLOCK_OF(removal->last));
+    return removal->count;
+}
+
 /* Records lie in the order of writing, and the clock may have been set back or forth meanwhile. A record from the
  * future was written under a wrong clock: it is passed over, else it would hold up retention until that day. */
 size_t batch_expire(struct batch *batch, uint64_t before_ms, size_t limit)
 {
     struct db_cursor cursor;
-    size_t removed = 0;
+    struct removal removal = {0};
     db_cursor_open(&batch->txn, DB_AUDIT, &cursor);
-    for (size_t looks = 0; looks < 2 * limit && removed < limit && db_cursor_next(&cursor); looks++) {
+    for (size_t looks = 0; looks < 2 * limit && removal.count < limit && db_cursor_next(&cursor); looks++) {
         uint64_t time_ms = 0; /* of a damaged record: goes */
         bool known = record_time(cursor.value, &time_ms);
         if (known && time_ms > batch->now_ms)
             continue;
         if (time_ms >= before_ms)
             break;
-        remove_record(batch, &cursor);
-        removed++;
+        remove_next(batch, &cursor, &removal);
     }
     db_cursor_close(&cursor);
+    size_t removed = end_removal(batch, &removal);
     return batch->txn.error == 0 ? removed : 0;
 }
 
@@ -420,18 +447,14 @@ static void append_loss(struct batch *batch, size_t removed, uint64_t first, uin
 size_t batch_drop_oldest(struct batch *batch, size_t limit)
 {
     struct db_cursor cursor;
-    size_t removed = 0;
-    uint64_t first = 0, last = 0;
+    struct removal removal = {0};
     db_cursor_open(&batch->txn, DB_AUDIT, &cursor);
-    while (removed < limit && db_cursor_next(&cursor)) {
-        last = cursor.key.len == 8 ? get_u64(cursor.key.data) : last;
-        first = removed == 0 ? last : first;
-        remove_record(batch, &cursor);
-        removed++;
-    }
+    while (removal.count < limit && db_cursor_next(&cursor))
+        remove_next(batch, &cursor, &removal);
     db_cursor_close(&cursor);
+    size_t removed = end_removal(batch, &removal);
     if (removed > 0)
-        append_loss(batch, removed, first, last);
+        append_loss(batch, removed, removal.first, removal.last);
     return batch->txn.error == 0 ? removed : 0;
 }
 

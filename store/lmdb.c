@@ -26,8 +26,8 @@
 #define LOCK_FILE_BYTES 65536 /* about 1000 readers: every worker, the admin listener, and commands beside it */
 
 static const char *const table_names[DB_TABLE_COUNT] = {
-    [DB_FENCES] = "fences",   [DB_EFFECTS] = "effects", [DB_AUDIT] = "audit", [DB_AUDIT_BY_KEY] = "audit_by_key",
-    [DB_UNKNOWN] = "unknown", [DB_META] = "meta",
+    [DB_FENCES] = "fences",         [DB_EFFECTS] = "effects", [DB_AUDIT] = "audit", [DB_AUDIT_BY_KEY] = "audit_by_key",
+    [DB_AUDIT_TIME] = "audit_time", [DB_UNKNOWN] = "unknown", [DB_META] = "meta",
 };
 
 static const struct slice format_key = {"format", 6};
@@ -142,7 +142,12 @@ static int open_tables(struct db *db, MDB_txn *txn, uint64_t *version)
     if (rc == 0 && fresh && db->readonly)
         return MDB_NOTFOUND;
     for (int i = 0; i < DB_TABLE_COUNT && rc == 0; i++) {
-        rc = mdb_dbi_open(txn, table_names[i], fresh ? MDB_CREATE : 0, &db->table[i]);
+        bool may_lack = i == DB_AUDIT_TIME; /* stores from before it was there */
+        bool make = fresh || (may_lack && !db->readonly);
+        rc = mdb_dbi_open(txn, table_names[i], make ? MDB_CREATE : 0, &db->table[i]);
+        db->has[i] = rc == 0;
+        if (rc == MDB_NOTFOUND && may_lack)
+            rc = 0;
         if (rc == MDB_NOTFOUND)
             return MDB_INVALID;
     }
@@ -268,6 +273,11 @@ void db_put_floor(struct db_txn *txn, struct db_floor floor)
     put_u64(version, DB_FORMAT_FLOOR);
     db_put(txn, DB_META, floor_key, (struct slice){value, sizeof value});
     db_put(txn, DB_META, format_key, (struct slice){version, sizeof version});
+}
+
+bool db_has(const struct db *db, enum db_table table)
+{
+    return db->has[table];
 }
 
 const char *db_dead(const struct db *db)

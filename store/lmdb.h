@@ -16,7 +16,8 @@ enum db_table {
     DB_FENCES,       /* namespace NUL key -> token (8; 0: reset below the floor), time (8) */
     DB_EFFECTS,      /* id -> state (1), intent; only open ones */
     DB_AUDIT,        /* id -> record */
-    DB_AUDIT_BY_KEY, /* namespace NUL key NUL id -> nothing */
+    DB_AUDIT_BY_KEY, /* namespace NUL key NUL id -> kind (1); nothing in entries from before */
+    DB_AUDIT_TIME,   /* block of ids -> lowest (8) and highest (8) time in it */
     DB_UNKNOWN,      /* id of an effect recorded `unknown` -> resolved (1), id of the record that says so (8) */
     DB_META,         /* "format", "next_id" -> 8 bytes; "floor" -> token (8), time (8) */
     DB_TABLE_COUNT,
@@ -58,6 +59,8 @@ const char *db_dead(const struct db *db);
 /* Is the file that is open still the one in the folder? If not (removed, moved, replaced) the environment is dead: what
  * it would write nobody will find. */
 void db_check_place(struct db *db);
+
+bool db_has(const struct db *db, enum db_table table); /* false: an old store, opened for reading */
 
 void db_begin(struct db *db, struct db_txn *txn);
 enum store_error db_commit(struct db_txn *txn) __attribute__((warn_unused_result)); /* ends it in any case */

@@ -12,6 +12,7 @@
 struct db {
     MDB_env *env;
     MDB_dbi table[DB_TABLE_COUNT];
+    bool has[DB_TABLE_COUNT];
     bool readonly;
     bool file; /* opened as a file, without locks */
     struct db_floor floor;

@@ -7,18 +7,20 @@
  * its own, and what it delivers are copies: `each` may stall (a terminal, a slow client) without holding anything.
  * Ids only rise, so going on from the last id misses nothing that was there before.
  *
- * Times are filtered record by record. They follow the ids most of the time, but a clock that was set back breaks that
- * order, and a search that trusts it would hide records.
+ * Times do not quite follow the ids (a clock may have been set back), so records are filtered by time one by one, but
+ * blocks of ids that have no record of the time asked for are passed over (block.h).
  */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "store/apply.h"
+#include "store/block.h"
 #include "store/fence.h"
 #include "store/handle.h"
 #include "store/record.h"
 
-#define SLICE_LOOKS 8192        /* most records looked at in one transaction */
+#define SLICE_LOOKS 4096        /* most records looked at in one transaction */
 #define SLICE_RECORDS 64        /* most copied out of it */
 #define SLICE_BYTES (256 << 10) /* and about as many bytes */
 
@@ -67,9 +69,11 @@ struct scan {
     enum db_table table;
     char prefix[INDEX_KEY_CAP]; /* of the table's keys, before the id; empty for the audit itself */
     size_t prefix_len;
-    uint64_t at;  /* the last id looked at */
-    size_t looks; /* how many more may be looked at */
-    bool ended;   /* nothing more lies that way */
+    uint64_t at;    /* the last id looked at */
+    size_t looks;   /* how many more may be looked at */
+    bool ended;     /* nothing more lies that way */
+    bool timed;     /* blocks can be passed over */
+    uint64_t block; /* the last one that was not */
     enum store_error error;
     struct copy {
         uint64_t id;
@@ -114,6 +118,48 @@ static bool here(const struct scan *scan, const struct db_cursor *cursor, uint64
     return true;
 }
 
+/* May this block, or one that is not told of, hold records of the time asked for? */
+static bool may_hold(const struct scan *scan, const struct db_cursor *times, uint64_t block)
+{
+    const struct audit_filter *filter = scan->filter;
+    struct block_times is;
+    uint64_t shown;
+    if (!block_read(times, &shown, &is) || shown != block)
+        return true;
+    return is.max_ms >= filter->since_ms && (filter->until_ms == 0 || is.min_ms < filter->until_ms);
+}
+
+/* Passes over blocks from that of `id` on, a look each, and leaves one above `least`. False: this one is to be looked
+ * at; else scan->at is where to go on. */
+static bool pass_blocks(struct scan *scan, uint64_t id, size_t least)
+{
+    struct db_cursor times;
+    uint64_t block = BLOCK_OF(id), first = block;
+    bool down = scan->filter->descending;
+    char key[8];
+    if (!scan->timed || block == scan->block)
+        return false;
+    put_u64(key, block);
+    db_cursor_open(&scan->reader->txn, DB_AUDIT_TIME, &times);
+    bool there = db_cursor_seek(&times, (struct slice){key, sizeof key});
+    while (there && !may_hold(scan, &times, block) && scan->looks > least + 1) {
+        scan->looks--;
+        scan->ended = down && block == 0;
+        if (scan->ended)
+            break;
+        block = down ? block - 1 : block + 1;
+        there = down ? db_cursor_prev(&times) : db_cursor_next(&times);
+    }
+    db_cursor_close(&times);
+    if (block == first && !scan->ended) {
+        scan->block = block;
+        return false;
+    }
+    scan->at = (down ? block + 1 : block) << BLOCK_SHIFT;
+    scan->at -= down ? 0 : 1;
+    return true;
+}
+
 static bool find_record(struct scan *scan, const struct db_cursor *cursor, uint64_t id, struct slice *value)
 {
     if (scan->table == DB_AUDIT) {
@@ -126,6 +172,9 @@ static bool find_record(struct scan *scan, const struct db_cursor *cursor, uint6
         *value = (struct slice){cursor->value.data + 1, cursor->value.len - 1};
         return true;
     }
+    bool told = cursor->value.len == 1 && scan->filter->kind != 0;
+    if (told && cursor->value.data[0] != (char)scan->filter->kind)
+        return false;
     char key[8];
     put_u64(key, id);
     return db_get(&scan->reader->txn, DB_AUDIT, (struct slice){key, sizeof key}, value);
@@ -179,6 +228,10 @@ static void slice_of_scan(struct scan *scan, size_t want)
             scan->ended = true;
             break;
         }
+        if (pass_blocks(scan, id, least)) {
+            there = !scan->ended && position(scan, &cursor);
+            continue;
+        }
         scan->at = id;
         look(scan, &cursor, id);
         if (scan->error != STORE_OK)
@@ -201,6 +254,9 @@ static void scan_begin(struct scan *scan, struct store_reader *reader, const str
     scan->at = filter->after;
     scan->looks = filter->looks == 0 ? SIZE_MAX : filter->looks;
     scan->ended = false;
+    scan->timed =
+        table == DB_AUDIT && (filter->since_ms != 0 || filter->until_ms != 0) && db_has(reader->txn.db, DB_AUDIT_TIME);
+    scan->block = UINT64_MAX;
     scan->error = STORE_OK;
     if (filter->descending && filter->after == 0)
         scan->at = UINT64_MAX; /* no id comes that far */
@@ -212,14 +268,23 @@ static void scan_begin(struct scan *scan, struct store_reader *reader, const str
     scan->prefix_len = len == 0 ? 0 : len - 8;
 }
 
+static uint64_t monotonic_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
 /* Looks for one record more than the limit: whether there is a next page is known, not guessed. */
 static enum store_error run_scan(struct scan *scan, bool (*each)(void *arg, const struct audit_record *record),
                                  void *arg, uint64_t *next_after)
 {
     size_t left = scan->filter->limit;
     uint64_t last = 0;
+    uint64_t patience_ms = scan->filter->patience_ms, began_ms = patience_ms == 0 ? 0 : monotonic_ms();
+    bool patient = true;
     *next_after = 0;
-    while (!scan->ended && scan->error == STORE_OK && scan->looks > 0) {
+    while (!scan->ended && scan->error == STORE_OK && scan->looks > 0 && patient) {
         slice_of_scan(scan, left < SIZE_MAX ? left + 1 : left);
         for (size_t i = 0; i < scan->count && scan->error == STORE_OK; i++) {
             struct slice bytes = {scan->reader->copies.data + scan->copies[i].offset, scan->copies[i].len};
@@ -233,6 +298,7 @@ static enum store_error run_scan(struct scan *scan, bool (*each)(void *arg, cons
             record.id = last = scan->copies[i].id;
             left = each(arg, &record) ? left - 1 : 0;
         }
+        patient = patience_ms == 0 || monotonic_ms() - began_ms < patience_ms;
     }
     if (!scan->ended)
         *next_after = scan->at;

@@ -228,7 +228,10 @@ struct audit_filter {
     uint64_t after;              /* ascending: ids above; descending: ids below; 0: from the end it starts at */
     bool descending;
     size_t limit; /* most records to deliver; at least 1 */
-    size_t looks; /* most records to look at; 0: any number. Past it the page ends, with few records or none */
+    /* Bounds on the work; 0: none. Past them the page ends, with few records or none. The time is looked at now and
+     * then: a few thousand records are always looked at. */
+    size_t looks; /* most records to look at */
+    uint64_t patience_ms;
 };
 /* Calls `each` in order, record valid only within the call; false from it stops. *next_after is the id to
  * pass as `after` for the next page, 0 when there is none. With ns and key given the per-key index is used. */

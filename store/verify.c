@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "store/apply.h"
+#include "store/block.h"
 #include "store/fence.h"
 #include "store/handle.h"
 #include "store/record.h"
@@ -52,8 +53,13 @@ __attribute__((format(printf, 3, 4))) static void find(struct check *check, cons
                                                        const char *format, ...)
 {
     static const char *const names[DB_TABLE_COUNT] = {
-        [DB_FENCES] = "fences",   [DB_EFFECTS] = "effects", [DB_AUDIT] = "audit", [DB_AUDIT_BY_KEY] = "audit_by_key",
-        [DB_UNKNOWN] = "unknown", [DB_META] = "meta",
+        [DB_FENCES] = "fences",
+        [DB_EFFECTS] = "effects",
+        [DB_AUDIT] = "audit",
+        [DB_AUDIT_BY_KEY] = "audit_by_key",
+        [DB_AUDIT_TIME] = "audit_time",
+        [DB_UNKNOWN] = "unknown",
+        [DB_META] = "meta",
     };
     char text[200];
     va_list args;
@@ -218,6 +224,27 @@ static void check_effect_of(struct check *check, const struct subject *subject, 
         find(check, subject, "effect %" PRIu64 " is neither in doubt nor can it be resolved", record->effect_id);
 }
 
+/* Blocks without an entry are read record by record: nothing is hidden. */
+static void check_time_of(struct check *check, const struct subject *subject, const struct audit_record *record)
+{
+    struct slice value;
+    if (!db_has(check->txn->db, DB_AUDIT_TIME) || !get_by_id(check, DB_AUDIT_TIME, BLOCK_OF(subject->id), &value) ||
+        value.len != 16)
+        return;
+    if (record->time_ms < get_u64(value.data) || record->time_ms > get_u64(value.data + 8))
+        find(check, subject, "the times of its block leave it out: a query by time would not show it");
+}
+
+static void check_block(struct check *check, const struct db_cursor *cursor)
+{
+    struct block_times times;
+    uint64_t block;
+    if (!block_read(cursor, &block, &times))
+        find(check, &(struct subject){0}, "a value of %zu bytes has no times of a block", cursor->value.len);
+    else if (times.min_ms > times.max_ms)
+        find(check, &(struct subject){0}, "block %" PRIu64 " ends before it begins", block);
+}
+
 static void check_record(struct check *check, const struct db_cursor *cursor)
 {
     struct subject subject;
@@ -238,6 +265,7 @@ static void check_record(struct check *check, const struct db_cursor *cursor)
     struct slice key = {bytes, index_key(record.ns, record.key, subject.id, bytes)};
     if (key.len > 0 && !db_get(check->txn, DB_AUDIT_BY_KEY, key, &value))
         find(check, &subject, "the index by key does not have this record");
+    check_time_of(check, &subject, &record);
     if (record.effect_id != 0)
         check_effect_of(check, &subject, &record);
 }
@@ -257,8 +285,6 @@ static void check_index(struct check *check, const struct db_cursor *cursor)
         memcpy(check->key, key.data, key.len);
         check->key_len = key.len;
     }
-    if (cursor->value.len != 0)
-        find(check, &subject, "%zu bytes where none belong", cursor->value.len);
     struct slice value;
     if (!get_by_id(check, DB_AUDIT, subject.id, &value)) {
         find(check, &subject, "the audit does not have this record");
@@ -269,6 +295,8 @@ static void check_index(struct check *check, const struct db_cursor *cursor)
     size_t len = index_key(record.ns, record.key, subject.id, bytes);
     if (len != cursor->key.len || memcmp(bytes, cursor->key.data, len) != 0)
         find(check, &subject, "the audit has this record under another key");
+    else if (cursor->value.len > 1 || (cursor->value.len == 1 && cursor->value.data[0] != (char)record.kind))
+        find(check, &subject, "the audit has this record with another kind");
     else if (is_accepted(&record) && record.token > check->accepted)
         check->accepted = record.token;
 }
@@ -384,15 +412,13 @@ enum store_error verify_db(struct db_txn *txn, const struct store_checker *check
     static const struct {
         enum db_table table;
         void (*each)(struct check *, const struct db_cursor *);
-    } tables[] = {{DB_FENCES, check_fence},
-                  {DB_EFFECTS, check_effect},
-                  {DB_AUDIT, check_record},
-                  {DB_AUDIT_BY_KEY, check_index},
-                  {DB_UNKNOWN, check_pointer}};
+    } tables[] = {{DB_FENCES, check_fence},       {DB_EFFECTS, check_effect},   {DB_AUDIT, check_record},
+                  {DB_AUDIT_BY_KEY, check_index}, {DB_AUDIT_TIME, check_block}, {DB_UNKNOWN, check_pointer}};
     struct check check = {.txn = txn, .checker = checker};
     enum store_error error = check_meta(&check);
     for (size_t i = 0; i < sizeof tables / sizeof *tables && error == STORE_OK; i++)
-        error = walk(&check, tables[i].table, tables[i].each);
+        if (db_has(txn->db, tables[i].table))
+            error = walk(&check, tables[i].table, tables[i].each);
     check.contents.floor = db_floor(txn->db).token;
     check.contents.bytes = db_file_bytes(txn->db);
     *out = check.contents;

@@ -363,7 +363,7 @@ static enum store_error collect(struct fixture *fx, const char *key, struct hist
 {
     struct store_reader *reader;
     assert_int_equal(store_reader_open(fx->store, &reader), STORE_OK);
-    enum store_error error = history_collect(reader, text("default"), text(key), 100, out);
+    enum store_error error = history_collect(reader, text("default"), text(key), 100, 0, out);
     store_reader_close(&reader);
     return error;
 }

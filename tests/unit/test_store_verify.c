@@ -144,6 +144,7 @@ static void do_damage(const struct fixture *fx, const struct damage *damage)
 }
 
 #define ID(number) BYTES("\0\0\0\0\0\0\0" number)
+#define TIMES(min, max) BYTES("\0\0\0\0\0\0\0" min "\0\0\0\0\0\0\0" max)
 #define FENCE(token) BYTES("\0\0\0\0\0\0\0" token "\0\0\1\x8c\0\0\0\0")
 
 static const struct damage damages[] = {
@@ -166,7 +167,13 @@ static const struct damage damages[] = {
     {DB_AUDIT, ID("\x77"), BYTES("\1\1\0\0\0\0\0\0\0\0"), "audit  119: this id has not been given out yet"},
     {DB_AUDIT_BY_KEY, BYTES("default\0a\0\0\0\0\0\0\0\0\2"), {0}, "the index by key does not have this record"},
     {DB_AUDIT_BY_KEY, BYTES("default\0z\0\0\0\0\0\0\0\0\2"), BYTES(""), "the audit has this record under another key"},
-    {DB_AUDIT_BY_KEY, BYTES("default\0a\0\0\0\0\0\0\0\0\2"), BYTES("x"), "1 bytes where none belong"},
+    {DB_AUDIT_BY_KEY, BYTES("default\0a\0\0\0\0\0\0\0\0\2"), BYTES("\4"),
+     "the audit has this record with another kind"},
+    {DB_AUDIT_BY_KEY, BYTES("default\0a\0\0\0\0\0\0\0\0\2"), BYTES("\3x"),
+     "the audit has this record with another kind"},
+    {DB_AUDIT_TIME, ID("\0"), TIMES("\5", "\7"), "audit a 2: the times of its block leave it out"},
+    {DB_AUDIT_TIME, ID("\0"), TIMES("\7", "\5"), "audit_time  0: block 0 ends before it begins"},
+    {DB_AUDIT_TIME, ID("\0"), BYTES("junk"), "audit_time  0: a value of 4 bytes has no times of a block"},
     {DB_AUDIT_BY_KEY, BYTES("junk"), BYTES(""), "an entry of 4 bytes is no namespace, key and id"},
     {DB_UNKNOWN, ID("\6"), {0}, "effect 6 is neither in doubt nor can it be resolved"},
     {DB_UNKNOWN, ID("\3"), {0}, "effect 3 could be resolved a second time"},
