@@ -41,7 +41,7 @@ UNIT := $(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(wildcard tests/unit/te
 PYTEST = /usr/bin/python3 -B -m pytest -q --tb=short -p no:cacheprovider
 FILES = $(wildcard tests/e2e/test_*.py)
 FORMATTED = $(SRC) $(wildcard gateway/*.h config/*.h store/*.h tests/unit/*.[ch]) tests/sweep/fail.c tests/bench/fill.c \
-    $(wildcard gateway/dashboard/*.js)
+    $(wildcard gateway/dashboard/*.js) tests/e2e/names.c
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc) --no-print-directory
 endif

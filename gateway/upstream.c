@@ -476,18 +476,39 @@ static void start_over(struct upstream *upstream)
     }
 }
 
-bool upstream_run(struct upstream *upstream)
+/* After a refused socket libcurl 7.88 tries the next address, but looks at what became of it only when a timer runs
+ * out: half of the time to connect for each. A change of the pause puts the handle's turn to now. */
+static void go_on(struct upstream *upstream)
+{
+    while (upstream->again != NULL) {
+        struct call *call = upstream->again;
+        upstream->again = call->next_again;
+        call->again = false;
+        if (upstream->broken)
+            continue;
+        curl_easy_pause(call->easy, CURLPAUSE_RECV);
+        curl_easy_pause(call->easy, CURLPAUSE_CONT); /* nothing was received: no callback comes */
+    }
+}
+
+void upstream_step(struct upstream *upstream, curl_socket_t fd, int mask)
 {
     int running;
+    if (!upstream->broken && upstream->multi != NULL &&
+        curl_multi_socket_action(upstream->multi, fd, mask, &running) != CURLM_OK)
+        upstream->broken = true;
+    go_on(upstream);
+    upstream->broken = upstream_starved() || upstream->broken;
+}
+
+bool upstream_run(struct upstream *upstream)
+{
     bool any = upstream->activity;
     upstream->activity = false;
     while (upstream->due) {
         upstream->due = false;
         any = true;
-        if (!upstream->broken &&
-            curl_multi_socket_action(upstream->multi, CURL_SOCKET_TIMEOUT, 0, &running) != CURLM_OK)
-            upstream->broken = true;
-        upstream->broken = upstream_starved() || upstream->broken;
+        upstream_step(upstream, CURL_SOCKET_TIMEOUT, 0);
     }
     if (any) {
         if (upstream->multi != NULL)

@@ -26,10 +26,12 @@ struct call {
     struct call *next_spare;
     struct call *next_touched; /* got something of an answer in this turn */
     bool touched;
-    bool custom;                /* CUSTOMREQUEST is set */
-    bool unclean;               /* its connection was not silent before the sending */
-    bool fresh;                 /* FRESH_CONNECT is set */
-    bool look;                  /* no call: where it would go is looked at */
+    bool custom;             /* CUSTOMREQUEST is set */
+    bool unclean;            /* its connection was not silent before the sending */
+    bool fresh;              /* FRESH_CONNECT is set */
+    bool look;               /* no call: where it would go is looked at */
+    struct call *next_again; /* was refused an address in this step of libcurl */
+    bool again;
     unsigned allowed, refused;  /* addresses that a socket was wanted for: by what the route allows */
     unsigned sendings;          /* how often libcurl wanted to send: more than one is refused */
     struct curl_slist *headers; /* nodes in the request's arena */
@@ -46,6 +48,7 @@ struct upstream {
     unsigned peak;    /* most of them since memory was last given back */
     bool one_use;     /* handles can't be used twice */
     struct call *touched;
+    struct call *again;
     struct socket_io **sockets; /* by descriptor */
     size_t socket_cap;
     struct socket_io *newborn;              /* opened, port not yet known */
@@ -60,6 +63,8 @@ int upstream_on_before_sending(void *arg, char *peer, char *local, int peer_port
 size_t upstream_on_head_line(char *line, size_t size, size_t count, void *arg);
 size_t upstream_on_body(char *data, size_t size, size_t count, void *arg);
 
+/* One step of libcurl: curl_multi_socket_action(), and what must follow. */
+void upstream_step(struct upstream *upstream, curl_socket_t fd, int mask);
 /* True: an allocation of libcurl failed on this thread since the last time. */
 bool upstream_starved(void);
 

@@ -87,7 +87,6 @@ static void on_socket_ready(struct io *io, uint32_t events)
 {
     struct socket_io *socket_io = (struct socket_io *)io;
     struct upstream *upstream = socket_io->upstream;
-    int running;
     int mask = ((events & (EPOLLIN | EPOLLHUP | EPOLLRDHUP)) != 0 ? CURL_CSELECT_IN : 0) |
                ((events & EPOLLOUT) != 0 ? CURL_CSELECT_OUT : 0) | ((events & EPOLLERR) != 0 ? CURL_CSELECT_ERR : 0);
     if (!socket_io->wanted) {
@@ -95,10 +94,7 @@ static void on_socket_ready(struct io *io, uint32_t events)
         return;
     }
     upstream->activity = true;
-    if (!upstream->broken && upstream->multi != NULL &&
-        curl_multi_socket_action(upstream->multi, socket_io->fd, mask, &running) != CURLM_OK) /* may free socket_io */
-        upstream->broken = true;
-    upstream->broken = upstream_starved() || upstream->broken;
+    upstream_step(upstream, socket_io->fd, mask); /* may free socket_io */
 }
 
 static struct socket_io *socket_of(struct upstream *upstream, curl_socket_t fd)
@@ -169,6 +165,11 @@ static bool may_open(struct call *call, const struct curl_sockaddr *address)
         return !call->look;
     }
     call->refused++;
+    if (!call->again) {
+        call->next_again = call->upstream->again;
+        call->upstream->again = call;
+    }
+    call->again = true;
     return false;
 }
 
