@@ -141,7 +141,8 @@ static void answer_metrics(struct admin_context *context, struct call_input *in,
     memset(&gauges, 0, sizeof gauges);
     store_health(context->options.store, &health);
     context->options.gauges(context->options.arg, &gauges);
-    metrics_write(&answer->body, &gauges, &health);
+    admin_look_at_store(context);
+    metrics_write(&answer->body, &gauges, &health, &context->stats);
     answer->status = 200;
     answer->content_type = "text/plain; version=0.0.4; charset=utf-8";
 }

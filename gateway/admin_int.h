@@ -20,6 +20,9 @@ void admin_json_answer(struct admin_answer *answer, unsigned status);
 bool admin_have_reader(struct admin_context *context, struct admin_answer *answer);
 /* NULL: ready. Fills *health. */
 const char *admin_not_ready(struct admin_context *context, struct store_health *health);
+/* Into context->stats. A store that can't be read any more is something to show, not an error: its numbers stay at what
+ * was seen last. */
+void admin_look_at_store(struct admin_context *context);
 /* {namespace}/{key} of a path, decoded and checked. False: the problem is in the answer. */
 bool admin_fence_path(struct call_input *in, struct slice *ns, struct slice *key, struct admin_answer *answer);
 

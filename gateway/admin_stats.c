@@ -1,5 +1,6 @@
 /* gateway/admin_stats.c - `GET /v1/stats`: the gateway at a glance, for a page that asks every few seconds. */
 #include "gateway/admin_int.h"
+#include "gateway/alarm.h"
 #include "gateway/metrics.h"
 #include "gateway/version.h"
 
@@ -78,8 +79,7 @@ static const char *write_state(struct jsonout *out, struct admin_context *contex
     return leaving ? "shutting down" : reason;
 }
 
-/* A store that can't be read any more is something to show, not an error: its numbers stay at what was seen last. */
-static void look_at_store(struct admin_context *context)
+void admin_look_at_store(struct admin_context *context)
 {
     struct store_stats stats;
     if (context->reader == NULL && store_reader_open(context->options.store, &context->reader) != STORE_OK)
@@ -99,7 +99,7 @@ void admin_answer_stats(struct admin_context *context, struct call_input *in, st
         admin_problem(answer, ADMIN_MALFORMED, why);
         return;
     }
-    look_at_store(context);
+    admin_look_at_store(context);
     context->options.gauges(context->options.arg, &gauges);
     metrics_now(&now);
     jsonout_object_begin(out);
@@ -118,6 +118,7 @@ void admin_answer_stats(struct admin_context *context, struct call_input *in, st
     write_limits(out, &gauges);
     jsonout_name(out, "alarms");
     jsonout_array_begin(out);
+    alarms_write(out);
     jsonout_array_end(out);
     write_routes(out, &now);
     jsonout_object_end(out);

@@ -19,6 +19,8 @@ static struct metrics_route *_Atomic routes;
 static struct metrics_route *last_route; /* under the lock */
 static uint64_t minutes_offset_ms;       /* set before the first route is published, then const */
 
+static struct metrics_store store;
+
 static uint64_t boot_ms(void)
 {
     struct timespec now;
@@ -47,6 +49,7 @@ static struct metrics_route *make_route(const char *name)
         free(route);
         return NULL;
     }
+    token_watch_init(&route->watch, route->name);
     if (last_route == NULL)
         minutes_offset_ms = stats_offset(boot_ms(), realtime_ms());
     atomic_store(last_route == NULL ? &routes : &last_route->next, route);
@@ -70,8 +73,13 @@ void metrics_use(struct metrics_route *route, bool used)
 {
     if (used)
         atomic_fetch_add_explicit(&route->uses, 1, memory_order_relaxed);
-    else
-        atomic_fetch_sub_explicit(&route->uses, 1, memory_order_relaxed);
+    else if (atomic_fetch_sub_explicit(&route->uses, 1, memory_order_relaxed) == 1)
+        token_watch_raised(&route->watch); /* nothing could end its run any more */
+}
+
+struct token_watch *metrics_watch(struct metrics_route *route)
+{
+    return &route->watch;
 }
 
 void metrics_request(struct metrics_route *route, enum effect effect, enum reason reason)
@@ -98,6 +106,19 @@ void metrics_in_flight(struct metrics_route *route, int delta)
 void metrics_waiting(struct metrics_route *route, int delta)
 {
     atomic_fetch_add_explicit(&route->waiting, delta, memory_order_relaxed);
+}
+
+const struct metrics_store *metrics_of_store(void)
+{
+    return &store;
+}
+
+void metrics_transaction(const struct store_sample *sample)
+{
+    histogram_add(&store.commit, &histogram_time, sample->commit_us);
+    histogram_add(&store.batch, &histogram_time, sample->batch_us);
+    if (sample->operations > 0)
+        histogram_add(&store.operations, &histogram_batch, sample->operations);
 }
 
 /* Is there something to see of it: it is in force, or its last hour was not empty. */

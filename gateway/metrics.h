@@ -14,6 +14,9 @@
 
 struct metrics_route; /* lives as long as the process */
 struct store_health;
+struct store_sample;
+struct store_stats;
+struct token_watch;
 struct jsonout;
 
 /* Finds or makes the counters of a route; NULL name: those of requests without a route. Takes a lock: called when a
@@ -22,6 +25,9 @@ struct metrics_route *metrics_route(const char *name);
 
 /* A configuration that names the route came (or, false, is used by nobody any more). */
 void metrics_use(struct metrics_route *route, bool used);
+
+/* Whether its tokens look sound: lives as long as its counters. */
+struct token_watch *metrics_watch(struct metrics_route *route);
 
 /* One request ended. */
 void metrics_request(struct metrics_route *route, enum effect effect, enum reason reason);
@@ -50,10 +56,14 @@ struct metrics_gauges { /* filled by the caller at scrape time */
     uint64_t connections, requests_live, buffered_bytes;
     uint64_t in_flight;                                    /* as struct gateway counts it */
     uint64_t connections_max, in_flight_max, buffered_max; /* the limits in force */
+    const char *libmicrohttpd, *libcurl;                   /* their versions */
     uint64_t started_ms;                                   /* wall time */
 };
 /* Appends Prometheus text format 0.0.4. */
-void metrics_write(struct jsonout *out, const struct metrics_gauges *gauges, const struct store_health *health);
+void metrics_write(struct jsonout *out, const struct metrics_gauges *gauges, const struct store_health *health,
+                   const struct store_stats *stats);
+/* What a transaction of the store took. */
+void metrics_transaction(const struct store_sample *sample);
 
 struct metrics_now {
     uint64_t boot_ms, wall_ms;

@@ -7,6 +7,7 @@
 #include "gateway/histogram.h"
 #include "gateway/metrics.h"
 #include "gateway/stats.h"
+#include "gateway/token_watch.h"
 
 #define EFFECT_COUNT (EFFECT_UNFENCED + 1)
 
@@ -19,9 +20,15 @@ struct metrics_route {
     atomic_int_least64_t in_flight, waiting;
     struct histogram times[METRICS_TIMES];
     struct stats_ring minutes;
+    struct token_watch watch;
 };
 
 const struct metrics_route *metrics_first(void);
+
+struct metrics_store {
+    struct histogram commit, batch, operations;
+};
+const struct metrics_store *metrics_of_store(void);
 
 static inline uint64_t gauge_of(const atomic_int_least64_t *gauge)
 {

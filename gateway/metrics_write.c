@@ -10,8 +10,11 @@
 
 #include "gateway/jsonout.h"
 #include "gateway/metrics_int.h"
+#include "gateway/process.h"
 #include "gateway/version.h"
 #include "store/store.h"
+
+#define MICRO 1000000u
 
 static const struct metrics_route *next_of(const struct metrics_route *route)
 {
@@ -27,6 +30,15 @@ static void value(struct jsonout *out, uint64_t number)
 {
     char line[32];
     int len = snprintf(line, sizeof line, " %" PRIu64 "\n", number);
+    jsonout_raw(out, line, (size_t)len);
+}
+
+/* A number of `unit`ths. */
+static void fraction(struct jsonout *out, uint64_t number, uint64_t unit)
+{
+    char line[48];
+    int len =
+        snprintf(line, sizeof line, " %" PRIu64 ".%06" PRIu64 "\n", number / unit, number % unit * (MICRO / unit));
     jsonout_raw(out, line, (size_t)len);
 }
 
@@ -147,7 +159,6 @@ static void write_histogram(struct jsonout *out, const char *name, const char *l
                             const struct histogram *histogram, const struct histogram_scale *scale)
 {
     struct histogram_reading read;
-    char line[64];
     histogram_read(histogram, scale, &read);
     for (unsigned cell = 0; cell <= scale->count; cell++) {
         series(out, name, "_bucket", labels, cell < scale->count ? scale->bounds[cell].label : "+Inf");
@@ -156,11 +167,8 @@ static void write_histogram(struct jsonout *out, const char *name, const char *l
     series(out, name, "_sum", labels, NULL);
     if (scale->unit == 1)
         value(out, read.sum);
-    else {
-        int len = snprintf(line, sizeof line, " %" PRIu64 ".%06" PRIu64 "\n", read.sum / scale->unit,
-                           read.sum % scale->unit * (1000000 / scale->unit));
-        jsonout_raw(out, line, (size_t)len);
-    }
+    else
+        fraction(out, read.sum, scale->unit);
     series(out, name, "_count", labels, NULL);
     value(out, read.count);
 }
@@ -214,40 +222,147 @@ static void write_route_gauges(struct jsonout *out, const struct metrics_route *
         route_gauge(out, waiting, route, gauge_of(&route->waiting));
 }
 
-static void write_store(struct jsonout *out, const struct store_health *health)
+static void write_token_alarms(struct jsonout *out, const struct metrics_route *first)
 {
+    static const char regression[] = "fencegate_token_regression", clock_like[] = "fencegate_clock_like_token";
+    family(out, regression, "gauge", "1 while key after key has stale tokens and no newer token is accepted, else 0.");
+    for (const struct metrics_route *route = first; route != NULL; route = next_of(route))
+        route_gauge(out, regression, route, alarm_is_on(&route->watch.regression));
+    family(out, clock_like, "gauge", "1 once a token looked like a clock reading, until the next start, else 0.");
+    for (const struct metrics_route *route = first; route != NULL; route = next_of(route))
+        route_gauge(out, clock_like, route, alarm_is_on(&route->watch.clock_like));
+}
+
+static void single_seconds(struct jsonout *out, const char *name, const char *type, const char *help, uint64_t number,
+                           uint64_t unit)
+{
+    family(out, name, type, help);
+    text(out, name);
+    fraction(out, number, unit);
+}
+
+static void single_histogram(struct jsonout *out, const char *name, const char *help, const struct histogram *histogram,
+                             const struct histogram_scale *scale)
+{
+    family(out, name, "histogram", help);
+    write_histogram(out, name, "", histogram, scale);
+}
+
+static void write_writer(struct jsonout *out, const struct store_health *health)
+{
+    const struct metrics_store *store = metrics_of_store();
     single(out, "fencegate_store_commits_total", "counter", "Transactions committed with sync.", health->commits);
     single(out, "fencegate_store_operations_total", "counter", "Operations applied by those commits.",
            health->operations);
+    single_histogram(out, "fencegate_store_commit_seconds",
+                     "How long the commit of a transaction took: writing its pages, and LMDB's syncs of the disk.",
+                     &store->commit, &histogram_time);
+    single_histogram(out, "fencegate_store_batch_seconds",
+                     "How long a whole transaction took: applying its operations, and the commit.", &store->batch,
+                     &histogram_time);
+    single_histogram(out, "fencegate_store_batch_operations",
+                     "Operations that share one commit, of commits that were not retention alone.", &store->operations,
+                     &histogram_batch);
+}
+
+static void write_room(struct jsonout *out, const struct store_health *health)
+{
     single(out, "fencegate_store_used_bytes", "gauge", "Bytes of the store in use.", health->used_bytes);
     single(out, "fencegate_store_max_bytes", "gauge", "Bytes that the store may use.", health->max_bytes);
+    single(out, "fencegate_store_free_pages", "gauge", "Pages of the store never used or given back.",
+           health->free_pages);
+    single(out, "fencegate_store_disk_free_bytes", "gauge", "Bytes free on the disk that the store lies on.",
+           health->disk_bytes - health->disk_used_bytes);
+    single(out, "fencegate_store_disk_size_bytes", "gauge", "Bytes of that disk, without what is kept for root.",
+           health->disk_bytes);
+    single(out, "fencegate_store_oldest_reader_lag", "gauge",
+           "Transactions by which the oldest reader of the store is behind, in this process or another.",
+           health->reader_lag);
+    single_seconds(out, "fencegate_store_oldest_reader_held_seconds", "gauge",
+                   "For how long that reader has kept its old pages from being used again.", health->reader_held_ms,
+                   1000);
+}
+
+static void write_store(struct jsonout *out, const struct store_health *health, const struct store_stats *stats)
+{
+    write_writer(out, health);
+    write_room(out, health);
+    if (stats != NULL) {
+        single(out, "fencegate_store_keys", "gauge", "Keys that have a fence.", stats->fences);
+        single(out, "fencegate_store_audit_records", "gauge", "Audit records that are kept.", stats->audit_records);
+    }
     single(out, "fencegate_store_writable", "gauge", "1 when the store takes new work, else 0.",
            health->writable ? 1 : 0);
     single(out, "fencegate_effects_in_doubt", "gauge", "Effects whose outcome nobody recorded and nobody resolved.",
            health->in_doubt);
+    single(out, "fencegate_store_nearly_full", "gauge", "1 while the store is nearly full, else 0.",
+           alarm_is_on(alarm_of_process(ALARM_STORE_NEARLY_FULL)));
+    single(out, "fencegate_store_disk_nearly_full", "gauge", "1 while the disk under the store is nearly full, else 0.",
+           alarm_is_on(alarm_of_process(ALARM_DISK_NEARLY_FULL)));
+    single(out, "fencegate_store_old_reader", "gauge",
+           "1 while a reader has kept the same old pages for over a minute, else 0.",
+           alarm_is_on(alarm_of_process(ALARM_OLD_READER)));
 }
 
-void metrics_write(struct jsonout *out, const struct metrics_gauges *gauges, const struct store_health *health)
+static void write_gateway(struct jsonout *out, const struct metrics_gauges *gauges)
+{
+    single(out, "fencegate_connections", "gauge", "Client connections being served.", gauges->connections);
+    single(out, "fencegate_connections_max", "gauge", "The setting limits.connections.", gauges->connections_max);
+    single(out, "fencegate_requests_live", "gauge", "Requests that have begun and not ended.", gauges->requests_live);
+    single(out, "fencegate_in_flight", "gauge", "Requests past their body whose call has not ended.",
+           gauges->in_flight);
+    single(out, "fencegate_in_flight_max", "gauge", "The setting limits.in_flight.", gauges->in_flight_max);
+    single(out, "fencegate_buffered_bytes", "gauge", "Bytes of request bodies held.", gauges->buffered_bytes);
+    single(out, "fencegate_buffered_max_bytes", "gauge", "The setting limits.buffered.", gauges->buffered_max);
+}
+
+static void write_process(struct jsonout *out, const struct metrics_gauges *gauges)
+{
+    struct process_stats process;
+    process_look(&process);
+    single_seconds(out, "process_start_time_seconds", "gauge", "When the process started, in seconds since 1970.",
+                   gauges->started_ms, 1000);
+    single_seconds(out, "process_cpu_seconds_total", "counter", "CPU time spent, of the user and the system.",
+                   process.cpu_us, MICRO);
+    single(out, "process_resident_memory_bytes", "gauge",
+           "Resident memory, with the parts of the store's file that were read.", process.resident_bytes);
+    single(out, "process_open_fds", "gauge", "Open file descriptors.", process.open_fds);
+    single(out, "process_max_fds", "gauge", "How many may be open.", process.max_fds);
+}
+
+static void build_label(struct jsonout *out, const char *name, const char *string)
+{
+    text(out, name);
+    text(out, "=\"");
+    label_value(out, string == NULL ? "" : string);
+    text(out, "\"");
+}
+
+static void write_build(struct jsonout *out, const struct metrics_gauges *gauges)
+{
+    family(out, "fencegate_build_info", "gauge", "Always 1; the labels have the versions.");
+    text(out, "fencegate_build_info{");
+    build_label(out, "version", FENCEGATE_VERSION);
+    build_label(out, ",libmicrohttpd", gauges == NULL ? NULL : gauges->libmicrohttpd);
+    build_label(out, ",libcurl", gauges == NULL ? NULL : gauges->libcurl);
+    text(out, "}");
+    value(out, 1);
+}
+
+void metrics_write(struct jsonout *out, const struct metrics_gauges *gauges, const struct store_health *health,
+                   const struct store_stats *stats)
 {
     const struct metrics_route *first = metrics_first();
-    family(out, "fencegate_build_info", "gauge", "Always 1; the label has the version.");
-    text(out, "fencegate_build_info{version=\"" FENCEGATE_VERSION "\"}");
-    value(out, 1);
+    write_build(out, gauges);
     write_requests(out, first);
     write_drops(out, first);
     write_route_gauges(out, first);
     write_times(out, first);
+    write_token_alarms(out, first);
     if (gauges != NULL) {
-        single(out, "fencegate_connections", "gauge", "Client connections being served.", gauges->connections);
-        single(out, "fencegate_requests_live", "gauge", "Requests that have begun and not ended.",
-               gauges->requests_live);
-        single(out, "fencegate_connections_max", "gauge", "limits.connections.", gauges->connections_max);
-        single(out, "fencegate_in_flight", "gauge", "Requests past their body whose call has not ended.",
-               gauges->in_flight);
-        single(out, "fencegate_in_flight_max", "gauge", "limits.in_flight.", gauges->in_flight_max);
-        single(out, "fencegate_buffered_bytes", "gauge", "Bytes of request bodies held.", gauges->buffered_bytes);
-        single(out, "fencegate_buffered_max_bytes", "gauge", "limits.buffered.", gauges->buffered_max);
+        write_gateway(out, gauges);
+        write_process(out, gauges);
     }
     if (health != NULL)
-        write_store(out, health);
+        write_store(out, health, stats);
 }

@@ -10,6 +10,7 @@
 #include "gateway/metrics.h"
 #include "gateway/request.h"
 #include "gateway/settings.h"
+#include "gateway/token_watch.h"
 #include "gateway/webhook.h"
 #include "gateway/worker.h"
 
@@ -157,6 +158,8 @@ void report_ended(const struct request *request)
                     request->reason);
     if (request->route != NULL && reason_table[request->reason].audit_kind == AUDIT_DROPPED)
         metrics_drop(request->route->metrics, request->reason, request->drop_stage);
+    if (request->reason == REASON_STALE_TOKEN || (request->would_drop && request->would_reason == REASON_STALE_TOKEN))
+        token_watch_stale(metrics_watch(request->route->metrics), request->ns, request->key, request->worker->now_ms);
     if (request->settings->config->log_access || request->effect == EFFECT_UNKNOWN)
         access_line(request);
 }

@@ -83,6 +83,7 @@ struct request {
     uint64_t token;
     struct slice ns, key; /* key in the arena */
     uint64_t highest;
+    bool raises; /* the key had a fence when it was looked up, and the token is above it */
     struct gate_ticket ticket;
     bool joined;         /* in the gate */
     bool notice_pending; /* left the gate with a notice on its way: memory stays until it came */

@@ -12,6 +12,7 @@
 #include "gateway/report.h"
 #include "gateway/request_int.h"
 #include "gateway/settings.h"
+#include "gateway/token_watch.h"
 #include "gateway/upstream.h"
 #include "gateway/webhook.h"
 #include "gateway/worker.h"
@@ -73,7 +74,8 @@ static bool target_stands(struct request *request)
 static void decide(struct request *request)
 {
     const struct config_route *route = route_of(request);
-    struct fence fence;
+    struct fence fence = {0};
+    token_watch_arrived(metrics_watch(request->route->metrics), request->ns, request->key, request->token);
     enum reason reason =
         store_writable(gateway_of(request)->store) ? look_up(request, &fence) : REASON_STORE_UNAVAILABLE;
     if (reason == REASON_STORE_UNAVAILABLE || (reason != REASON_NONE && !request->observe)) {
@@ -82,6 +84,7 @@ static void decide(struct request *request)
     }
     if (!target_stands(request))
         return;
+    request->raises = fence.token != 0 && request->token > fence.token;
     if (route->ledger_effects || (reason == REASON_NONE && request->token > fence.token))
         admit(request);
     else if (reason != REASON_NONE)
@@ -213,6 +216,8 @@ void request_on_admitted(struct request *request)
         request_settle(request, REASON_SHUTTING_DOWN, EFFECT_NOT_SENT);
         return;
     }
+    if (request->raises && op->verdict == VERDICT_ACCEPTED)
+        token_watch_raised(metrics_watch(request->route->metrics));
     if (op->verdict != VERDICT_ACCEPTED)
         request_go_on_observed(request, report_verdict_reason(op->verdict));
     else if (request->joined)

@@ -28,6 +28,7 @@
 #include "gateway/log_queue.h"
 #include "gateway/metrics.h"
 #include "gateway/settings.h"
+#include "gateway/store_watch.h"
 #include "gateway/upstream.h"
 #include "gateway/version.h"
 #include "gateway/worker.h"
@@ -37,6 +38,7 @@ enum {
     EXIT_CONFIG = 2,
     EXIT_STORE = 3,
     EXIT_CUT = 4,
+    LOOK_MS = 1000,     /* how often the store is looked at for alarms */
     POLL_MS = 20,       /* how often a shutdown looks whether the workers are idle */
     BUSY_MS = 1000,     /* how long a start waits for a store in use */
     FLUSH_MS = 2000,    /* after a cut: for the last records and answers */
@@ -83,6 +85,12 @@ static void on_store_notice(void *arg, enum store_notice weight, const char *tex
     log_message(levels[weight], "store", "%s", text);
 }
 
+static void on_store_measured(void *arg, const struct store_sample *sample) /* writer thread */
+{
+    (void)arg;
+    metrics_transaction(sample);
+}
+
 static bool is_shutting_down(void *arg)
 {
     const struct server *server = arg;
@@ -101,6 +109,8 @@ static void read_gauges(void *arg, struct metrics_gauges *out)
         .in_flight_max = atomic_load(&gateway->in_flight_max),
         .buffered_max = atomic_load(&gateway->buffered_max),
         .started_ms = server->started_ms,
+        .libmicrohttpd = inbound_library(),
+        .libcurl = upstream_library(),
     };
     for (unsigned i = 0; i < server->worker_count; i++)
         out->requests_live += worker_busy(server->workers[i]);
@@ -163,6 +173,7 @@ static int open_store(struct server *server)
         .reset = on_reset,
         .raised_arg = server->gateway.gate,
         .notice = on_store_notice,
+        .measured = on_store_measured,
     };
     enum store_error error;
     uint64_t end = monotonic_ms() + BUSY_MS;
@@ -345,8 +356,12 @@ static int next_signal(const struct server *server, int timeout_ms)
 
 static void run_until_told(struct server *server)
 {
+    struct store_watch watch = {0};
     for (;;) {
-        int number = next_signal(server, -1);
+        struct store_health health;
+        store_health(server->gateway.store, &health);
+        store_watch_look(&watch, &health, monotonic_ms());
+        int number = next_signal(server, LOOK_MS);
         if (number == SIGHUP) {
             reload(server);
         } else if (number != 0) {

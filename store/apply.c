@@ -21,6 +21,7 @@
 #include <time.h>
 
 #include "store/block.h"
+#include "store/clock.h"
 #include "store/fence.h"
 #include "store/record.h"
 
@@ -59,7 +60,7 @@ uint64_t batch_clock_ms(void)
 
 void batch_begin(struct batch *batch, struct db *db, struct buffer *scratch)
 {
-    *batch = (struct batch){.scratch = scratch, .now_ms = batch_clock_ms(), .next_id = 1};
+    *batch = (struct batch){.scratch = scratch, .now_ms = batch_clock_ms(), .begun_us = clock_us(), .next_id = 1};
     db_begin(db, &batch->txn);
     struct slice value;
     if (db_get(&batch->txn, DB_META, next_id_key, &value) && value.len == 8)

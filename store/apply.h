@@ -22,6 +22,7 @@ struct batch {
     struct db_txn txn;
     struct buffer *scratch;
     uint64_t now_ms;
+    uint64_t begun_us;          /* monotonic */
     uint64_t next_id, first_id; /* ids of this batch: first_id up to, not including, next_id */
     uint64_t resolved;          /* in-doubt effects that the batch closed */
 };

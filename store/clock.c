@@ -1,7 +1,16 @@
 /* store/clock.c - see clock.h. */
 #include "store/clock.h"
 
+#include <time.h>
+
 enum { LEAP_MS = 60 * 1000, BELIEVED_MS = 24 * 3600 * 1000 };
+
+uint64_t clock_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
 
 uint64_t trusted_ms(struct trusted_clock *clock, uint64_t wall_ms, uint64_t boot_ms, bool *leapt)
 {

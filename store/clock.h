@@ -14,6 +14,8 @@ struct trusted_clock { /* zero-initialise */
     uint64_t leap_ms; /* since boot, when it leapt; 0: it has not */
 };
 
+uint64_t clock_us(void); /* monotonic, microseconds */
+
 /* The trusted time for the wall clock's `wall_ms`, `boot_ms` after boot. *leapt: a leap was noticed just now. Pure. */
 uint64_t trusted_ms(struct trusted_clock *clock, uint64_t wall_ms, uint64_t boot_ms, bool *leapt);
 

@@ -555,9 +555,3 @@ enum store_error db_space(struct db *db, uint64_t enough, struct db_space *out)
     mdb_txn_abort(txn);
     return lmdb_translate(rc);
 }
-
-int db_clear_dead_readers(struct db *db)
-{
-    int dead = 0;
-    return mdb_reader_check(db->env, &dead) == 0 ? dead : 0;
-}

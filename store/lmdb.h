@@ -109,6 +109,16 @@ enum store_error db_space(struct db *db, uint64_t enough, struct db_space *out) 
 enum store_error db_copy(struct db *db, int fd, const char **why) __attribute__((warn_unused_result));
 uint64_t db_file_bytes(const struct db *db);
 
+/* The reader that keeps the oldest pages, of this process or another. False: none reads now. */
+struct db_reader {
+    uint64_t pid;
+    uint64_t snapshot, newest; /* ids of the transaction it sees, and of the last one */
+};
+bool db_oldest_reader(struct db *db, struct db_reader *out);
+
+/* Room on the disk under the store, as far as an ordinary user gets it. False: unknown. */
+bool db_disk(const struct db *db, uint64_t *free_bytes, uint64_t *size_bytes);
+
 /* Frees the places of readers that were killed: they keep old pages from being used again. Returns how many. */
 int db_clear_dead_readers(struct db *db);
 

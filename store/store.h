@@ -136,6 +136,11 @@ struct store;
 /* FINE: an end of trouble. ODD: somebody should look. TROUBLE: nothing is sent. */
 enum store_notice { STORE_NOTICE_FINE, STORE_NOTICE_ODD, STORE_NOTICE_TROUBLE };
 
+struct store_sample {
+    uint64_t batch_us, commit_us; /* from its begin to the end of its commit; the commit alone, with its syncs */
+    uint64_t operations;
+};
+
 struct store_options {
     const char *path;   /* folder; made with mode 0700 when missing */
     uint64_t max_size;  /* bytes */
@@ -149,7 +154,9 @@ struct store_options {
     void *raised_arg; /* of both */
     /* Something an operator should know (retry after an error, recovered, leftovers found). May be NULL. */
     void (*notice)(void *arg, enum store_notice weight, const char *text);
-    void *notice_arg;
+    /* What a transaction took that changed something, after it. On the writer thread. May be NULL. */
+    void (*measured)(void *arg, const struct store_sample *sample);
+    void *notice_arg; /* of both */
 };
 
 /* Opens for serving: exclusive lock, leftovers of a crash become `unknown` records (reason
@@ -174,8 +181,12 @@ struct store_health {
     const char *reason;  /* static text when not writable */
     uint64_t commits;    /* since start */
     uint64_t operations; /* applied by those commits */
-    uint64_t used_bytes, max_bytes;
-    uint64_t in_doubt; /* effects listed as in doubt */
+    uint64_t used_bytes, max_bytes, free_pages;
+    uint64_t in_doubt;                    /* effects listed as in doubt */
+    uint64_t disk_used_bytes, disk_bytes; /* of the file system that it lies on; 0: unknown */
+    /* The reader that keeps the oldest pages (this process or another): how many transactions it is behind, and for how
+     * long it has kept them since they were not the newest. Looked at once a second. */
+    uint64_t reader_lag, reader_held_ms, reader_pid;
 };
 void store_health(struct store *store, struct store_health *out); /* any thread */
 bool store_writable(struct store *store);                         /* health.writable alone, without a lock */

@@ -72,6 +72,7 @@ static bool from_reserve(const struct writer *w, const struct store_op *op)
 
 enum store_error writer_commit(struct writer *w, struct batch *batch, size_t operations)
 {
+    uint64_t committing_us = clock_us();
     enum store_error error = batch_commit(batch);
     if (error != STORE_OK) {
         writer_trouble_write(w, db_txn_error_text(&batch->txn));
@@ -82,6 +83,8 @@ enum store_error writer_commit(struct writer *w, struct batch *batch, size_t ope
     w->health.operations += operations;
     w->health.in_doubt -= batch->resolved;
     pthread_mutex_unlock(&w->health_lock);
+    if (batch->txn.dirty)
+        stats_committed(w, batch->begun_us, committing_us, operations);
     return STORE_OK;
 }
 
@@ -271,6 +274,7 @@ enum store_error writer_start(struct db *db, const struct store_options *options
     }
     room_look(w); /* health is right from the first moment */
     room_measure(w);
+    stats_look(w);
     writer_publish(w);
     if (pthread_create(&w->thread, NULL, writer_main, w) != 0) {
         free(w);

@@ -51,6 +51,9 @@ struct writer {
     struct trusted_clock clock;
     uint64_t next_tick_ms;
     unsigned ticks;
+    struct {
+        uint64_t pid, snapshot, since_us; /* since it was seen to be behind */
+    } old_reader;
 
     pthread_mutex_t health_lock;
     struct store_health health;
@@ -72,6 +75,10 @@ void room_measure(struct writer *w);
 uint64_t room_expiry(struct writer *w, uint64_t now_ms);         /* audit records before this time go; 0: none */
 size_t room_expire_limit(const struct writer *w, size_t wanted); /* how many of them in one transaction */
 void room_expire_idle(struct writer *w);
+
+/* stats.c */
+void stats_committed(const struct writer *w, uint64_t begun_us, uint64_t committing_us, uint64_t operations);
+void stats_look(struct writer *w); /* disk and readers, into health */
 
 /* writer_tick.c */
 void writer_publish(struct writer *w);

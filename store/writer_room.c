@@ -137,6 +137,7 @@ void room_measure(struct writer *w)
         return;
     pthread_mutex_lock(&w->health_lock);
     w->health.max_bytes = space.pages * space.page_bytes;
+    w->health.free_pages = space.free;
     w->health.used_bytes = (space.pages - space.free) * space.page_bytes;
     pthread_mutex_unlock(&w->health_lock);
 }

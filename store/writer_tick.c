@@ -93,6 +93,7 @@ void writer_tick(struct writer *w)
         room_expire_idle(w);
     room_look(w);
     room_measure(w);
+    stats_look(w);
     trouble_tick(w, &w->failing);
     trouble_tick(w, &w->full);
     writer_publish(w);

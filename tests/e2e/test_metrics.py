@@ -2,14 +2,19 @@
 
 import collections
 import datetime
+import os
+import pathlib
 import random
 import re
+import resource
+import subprocess
 import time
 
 import pytest
 
 import expect
 import prometheus
+from client import fenced, request
 from gateway import eventually, route
 from partner import FullListener, Held
 from prometheus import scrape
@@ -179,6 +184,8 @@ def test_drops_have_the_stage_that_they_reached(launch, new_partner, mark):
     held.release()
     expect.relayed(first.result(10))
     expect.relayed(third.result(10))
+    # One was superseded, one got its turn.
+    assert scrape(gw)("fencegate_predecessor_wait_seconds_count", route="pay") == 2
     connecting = gw.send_off(f"/slow/{mark}", 9, mark)
     eventually(lambda: gw.fence(mark) == 9)
     expect.relayed(gw.call(f"/pay/{mark}", 10, mark))
@@ -186,7 +193,6 @@ def test_drops_have_the_stage_that_they_reached(launch, new_partner, mark):
     assert eventually(lambda: drops(route="slow", reason="superseded", stage="connecting") == 1)
     found = scrape(gw)
     assert found("fencegate_drops_total") == 3
-    assert found("fencegate_predecessor_wait_seconds_count", route="pay") == 2  # one was superseded, one got its turn
     assert found("fencegate_partner_seconds_count", route="slow") == 0
     full.close()
 
@@ -220,3 +226,156 @@ def test_the_partners_time_is_not_the_gateways(launch, new_partner, mark):
     assert found("fencegate_partner_seconds_sum") >= 0.3
     assert found("fencegate_partner_seconds_bucket", le="0.25") == 0
     assert found("fencegate_gateway_seconds_count") == 1 and found("fencegate_predecessor_wait_seconds_count") == 0
+
+
+def test_the_store_is_measured(launch, new_partner, mark):
+    gw = launch(route(new_partner()))
+    for token in range(1, 6):
+        expect.relayed(gw.call(f"/pay/{mark}", token, mark))
+    gw.wait_audit(5, key=mark)
+    found = scrape(gw)
+    commits = found("fencegate_store_commits_total")
+    assert commits >= 6 and found("fencegate_store_commit_seconds_count") == found("fencegate_store_batch_seconds_count") == commits
+    assert found("fencegate_store_batch_operations_sum") == found("fencegate_store_operations_total") == 10
+    assert 0 < found("fencegate_store_commit_seconds_sum") < found("fencegate_store_batch_seconds_sum")
+    assert (found("fencegate_store_keys"), found("fencegate_store_audit_records")) == (1, 5)
+    assert 0 < found("fencegate_store_disk_free_bytes") <= found("fencegate_store_disk_size_bytes")
+    assert 0 < found("fencegate_store_free_pages") <= (256 << 20) / resource.getpagesize()
+
+
+def test_the_process_is_measured(gw):
+    found = scrape(gw)
+    assert 0 <= time.time() - found("process_start_time_seconds") < 600
+    folder = pathlib.Path(f"/proc/{gw.process.pid}")
+    assert abs(found("process_open_fds") - len(os.listdir(folder / "fd"))) <= 8
+    assert found("process_open_fds") < found("process_max_fds") and found("process_cpu_seconds_total") > 0
+    assert found("process_resident_memory_bytes") >= 1 << 20
+
+
+def test_a_reader_that_stays_behind_shows(launch, new_partner, mark):
+    """mdb_dump holds its snapshot while nobody reads what it writes."""
+    gw = launch(route(new_partner()))
+    for turn in range(12):  # more than a pipe holds
+        gw.call(f"/pay/{mark}/{'x' * 8000}", None, mark)
+    gw.wait_audit(12, reason="missing-token")
+    with subprocess.Popen(["mdb_dump", "-a", str(gw.store)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as dump:
+        assert dump.stdout.read(1)
+        for token in range(1, 4):
+            expect.relayed(gw.call(f"/pay/{mark}", token, mark))
+        found = eventually(lambda: (lambda m: m if m("fencegate_store_oldest_reader_held_seconds") > 0 else None)(scrape(gw)))
+        assert found("fencegate_store_oldest_reader_lag") >= 3 and found("fencegate_store_old_reader") == 0
+        dump.kill()
+    gw.call(f"/pay/{mark}", 9, mark)
+
+
+# -- alarms
+
+
+def alarms(gw):
+    found = stats(gw)["alarms"]
+    for each in found:
+        assert set(each) - {"route"} == {"name", "since", "text"} and each["text"].endswith("."), each
+        assert abs(moment(each["since"]) - time.time()) < 600
+    # What the machine's disk is like is no matter of these tests.
+    return {each["name"]: each for each in found if each["name"] != "disk-nearly-full"}
+
+
+def lines(gw, event, state):
+    return [line for line in list(gw.log) if line["event"] == event and line.get("state") == state]
+
+
+@pytest.mark.parametrize("unit", [1, 10**3, 10**6, 10**9])
+def test_tokens_from_a_clock_are_told_once_a_route(launch, new_partner, mark, unit):
+    partner = new_partner()
+    gw = launch([route(partner), route(partner, name="other", path="/other")])
+    expect.relayed(gw.call(f"/pay/{mark}", 41, f"{mark}-counted"))
+    assert alarms(gw) == {} and scrape(gw)("fencegate_clock_like_token") == 0
+    token = int(time.time() * unit)
+    for turn in range(3):
+        gw.call(f"/pay/{mark}", token + turn, f"{mark}-{turn}")
+    line = gw.wait_log(lambda line: line["event"] == "token-looks-like-clock")
+    assert (line["route"], line["namespace"], line["key"], line["token"]) == ("pay", "default", f"{mark}-0", str(token))
+    assert line["level"] == "warn" and "max_jump" in line["message"]
+    found = alarms(gw)
+    assert list(found) == ["clock-like-token"] and found["clock-like-token"]["route"] == "pay"
+    assert mark not in found["clock-like-token"]["text"] and str(token) not in found["clock-like-token"]["text"]
+    assert scrape(gw)("fencegate_clock_like_token", route="pay") == 1 and scrape(gw)("fencegate_clock_like_token", route="other") == 0
+    assert len(lines(gw, "token-looks-like-clock", "on")) == 1
+
+
+def test_a_lock_service_that_went_back_is_noticed(launch, new_partner, mark):
+    gw = launch(route(new_partner()))
+    for turn in range(10):
+        expect.relayed(gw.call(f"/pay/{mark}", 100, f"{mark}-{turn}"))
+    for turn in range(9):
+        for _ in range(2):
+            expect.refusal(gw.call(f"/pay/{mark}", 50, f"{mark}-{turn}"), 412, "stale-token")
+    expect.relayed(gw.call(f"/pay/{mark}", 51, f"{mark}-new"))  # a first token says nothing
+    expect.relayed(gw.call(f"/pay/{mark}", 100, f"{mark}-0"))  # nor does a holder at work
+    assert alarms(gw) == {}
+    expect.refusal(gw.call(f"/pay/{mark}", 50, f"{mark}-9"), 412, "stale-token")
+    assert eventually(lambda: scrape(gw)("fencegate_token_regression", route="pay") == 1)
+    assert alarms(gw)["token-regression"]["route"] == "pay"
+    expect.relayed(gw.call(f"/pay/{mark}", 52, f"{mark}-new2"))
+    expect.relayed(gw.call(f"/pay/{mark}", 100, f"{mark}-0"))
+    assert list(alarms(gw)) == ["token-regression"]
+    expect.relayed(gw.call(f"/pay/{mark}", 101, f"{mark}-0"))
+    assert alarms(gw) == {} and scrape(gw)("fencegate_token_regression") == 0
+    gw.wait_log(lambda line: line["event"] == "token-regression" and line["state"] == "off")
+    assert len(lines(gw, "token-regression", "on")) == 1
+
+
+def test_a_route_that_is_gone_takes_its_regression_along(launch, new_partner, mark):
+    partner = new_partner()
+    gw = launch([route(partner), route(partner, name="old", path="/old")])
+    for turn in range(10):
+        gw.call(f"/old/{mark}", 100, f"{mark}-{turn}")
+        gw.call(f"/old/{mark}", 50, f"{mark}-{turn}")
+    assert eventually(lambda: list(alarms(gw)) == ["token-regression"])
+    gw.settings["routes"] = [route(partner)]
+    gw.reload()
+    assert eventually(lambda: alarms(gw) == {})
+
+
+def test_effects_in_doubt_are_told_at_the_start(launch, new_partner, mark):
+    partner = new_partner()
+    gw, held = launch(route(partner)), Held()
+    partner.on(mark, held)
+    call = gw.send_off(f"/pay/{mark}", 5, mark)
+    partner.wait_seen(mark)
+    gw.kill()
+    held.release()
+    call.exception(10)
+    gw.start()
+    line = gw.wait_log(lambda line: line["event"] == "in-doubt")
+    assert line["state"] == "on" and line["level"] == "warn"
+    assert eventually(lambda: alarms(gw).get("in-doubt"))["text"].startswith("1 effect ")
+    (effect,) = gw.admin("/v1/effects?state=in-doubt").json["effects"]
+    assert gw.admin(f"/v1/effects/{effect['id']}/resolve", "POST", headers=[("Content-Type", "application/json")],
+                    body=b'{"outcome":"sent","note":"asked"}').status == 200
+    assert eventually(lambda: alarms(gw) == {}) and gw.wait_log(lambda line: line["event"] == "in-doubt" and line["state"] == "off")
+
+
+def test_a_store_that_fills_up_is_told_before_it_is_full(launch, new_partner, mark):
+    gw = launch(route(new_partner()), store={"path": "store", "max_size": "4MiB"})
+
+    def fill(count):
+        """Records of four pages each, of 1024 that there are."""
+        with gw.connect() as connection:
+            for _ in range(count):
+                connection.send(request("POST", f"/pay/{'x' * 16000}", fenced(None, mark)))
+                assert connection.receive("POST").status == 428
+
+    fill(210)
+    assert eventually(lambda: "store-nearly-full" in alarms(gw)) and scrape(gw)("fencegate_store_nearly_full") == 1
+    line = gw.wait_log(lambda line: line["event"] == "store-nearly-full")
+    assert line["state"] == "on" and "% used" in line["message"] and gw.admin("/readyz").status == 200
+    fill(60)
+    assert eventually(lambda: set(alarms(gw)) == {"store-nearly-full", "store-not-writable"})
+    assert stats(gw)["state"] == "not-ready" and stats(gw)["reason"]
+    assert alarms(gw)["store-not-writable"]["text"] == f"Nothing is sent: {stats(gw)['reason']}."
+    gw.settings["audit"] = {"retain": "1s"}
+    gw.reload()
+    assert eventually(lambda: alarms(gw) == {})
+    gw.wait_log(lambda line: line["event"] == "store-nearly-full" and line["state"] == "off")
+    assert scrape(gw)("fencegate_store_nearly_full") == 0

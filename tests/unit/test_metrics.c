@@ -12,16 +12,32 @@
 #include "gateway/metrics.h"
 #include "store/store.h"
 
-static const struct metrics_gauges gauges = {.connections = 3, .requests_live = 4, .buffered_bytes = 5};
-static const struct store_health health = {
-    .writable = true, .commits = 6, .operations = 60, .used_bytes = 7, .max_bytes = 8, .in_doubt = 9};
+static const struct metrics_gauges gauges = {.connections = 3,
+                                             .requests_live = 4,
+                                             .buffered_bytes = 5,
+                                             .started_ms = 1796051627890,
+                                             .libmicrohttpd = "0.9.75",
+                                             .libcurl = "libcurl/7"};
+static const struct store_health health = {.writable = true,
+                                           .commits = 6,
+                                           .operations = 60,
+                                           .used_bytes = 7,
+                                           .max_bytes = 8,
+                                           .in_doubt = 9,
+                                           .free_pages = 12,
+                                           .disk_used_bytes = 14,
+                                           .disk_bytes = 27,
+                                           .reader_lag = 15,
+                                           .reader_held_ms = 16500};
+
+static const struct store_stats stats = {.fences = 10, .audit_records = 11};
 
 static struct jsonout page;
 
 static bool has(const char *line)
 {
     jsonout_reset(&page);
-    metrics_write(&page, &gauges, &health);
+    metrics_write(&page, &gauges, &health, &stats);
     assert_false(page.failed);
     const char *at = page.text;
     size_t len = strlen(line);
@@ -81,7 +97,17 @@ static void gauges_shown(void **state)
     assert_true(has("fencegate_store_max_bytes 8"));
     assert_true(has("fencegate_store_writable 1"));
     assert_true(has("fencegate_effects_in_doubt 9"));
-    assert_non_null(strstr(page.text, "fencegate_build_info{version=\""));
+    assert_true(has("fencegate_store_keys 10"));
+    assert_true(has("fencegate_store_audit_records 11"));
+    assert_true(has("fencegate_store_free_pages 12"));
+    assert_true(has("fencegate_store_disk_free_bytes 13"));
+    assert_true(has("fencegate_store_disk_size_bytes 27"));
+    assert_true(has("fencegate_store_oldest_reader_lag 15"));
+    assert_true(has("fencegate_store_oldest_reader_held_seconds 16.500000"));
+    assert_true(has("process_start_time_seconds 1796051627.890000"));
+    assert_non_null(strstr(page.text, ",libmicrohttpd=\"0.9.75\",libcurl=\"libcurl/7\"} 1\n"));
+    assert_null(strstr(page.text, "\nprocess_open_fds 0\n"));
+    assert_null(strstr(page.text, "\nprocess_resident_memory_bytes 0\n"));
 }
 
 static void drops_by_stage(void **state)
@@ -116,6 +142,22 @@ static void times_as_histograms(void **state)
     assert_true(has("fencegate_partner_seconds_sum{route=\"timed\"} 62.234667"));
     assert_true(has("fencegate_partner_seconds_count{route=\"timed\"} 3"));
     assert_true(has("fencegate_gateway_seconds_count{route=\"timed\"} 0"));
+}
+
+static void transactions_measured(void **state)
+{
+    (void)state;
+    metrics_transaction(&(struct store_sample){.batch_us = 3000, .commit_us = 2400, .operations = 5});
+    metrics_transaction(&(struct store_sample){.batch_us = 90, .commit_us = 80, .operations = 0}); /* retention */
+    assert_true(has("fencegate_store_commit_seconds_bucket{le=\"0.001\"} 1"));
+    assert_true(has("fencegate_store_commit_seconds_bucket{le=\"0.0025\"} 2"));
+    assert_true(has("fencegate_store_commit_seconds_sum 0.002480"));
+    assert_true(has("fencegate_store_batch_seconds_bucket{le=\"0.0025\"} 1"));
+    assert_true(has("fencegate_store_batch_seconds_count 2"));
+    assert_true(has("fencegate_store_batch_operations_bucket{le=\"4\"} 0"));
+    assert_true(has("fencegate_store_batch_operations_bucket{le=\"8\"} 1"));
+    assert_true(has("fencegate_store_batch_operations_sum 5"));
+    assert_true(has("fencegate_store_batch_operations_count 1"));
 }
 
 struct hours {
@@ -216,7 +258,7 @@ static void parts_left_out(void **state)
 {
     struct jsonout out = {0};
     (void)state;
-    metrics_write(&out, NULL, NULL);
+    metrics_write(&out, NULL, NULL, NULL);
     assert_null(strstr(out.text, "fencegate_store_"));
     assert_null(strstr(out.text, "fencegate_connections"));
     assert_non_null(strstr(out.text, "fencegate_build_info"));
@@ -250,9 +292,11 @@ static void threads_lose_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(routes_by_name),       cmocka_unit_test(requests_counted),    cmocka_unit_test(gauges_shown),
-        cmocka_unit_test(labels_escaped),       cmocka_unit_test(families_in_order),   cmocka_unit_test(parts_left_out),
-        cmocka_unit_test(drops_by_stage),       cmocka_unit_test(times_as_histograms), cmocka_unit_test(the_last_hour),
+        cmocka_unit_test(routes_by_name),        cmocka_unit_test(requests_counted),
+        cmocka_unit_test(gauges_shown),          cmocka_unit_test(labels_escaped),
+        cmocka_unit_test(families_in_order),     cmocka_unit_test(parts_left_out),
+        cmocka_unit_test(drops_by_stage),        cmocka_unit_test(times_as_histograms),
+        cmocka_unit_test(transactions_measured), cmocka_unit_test(the_last_hour),
         cmocka_unit_test(threads_lose_nothing),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
