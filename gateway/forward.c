@@ -34,47 +34,54 @@ static bool passes(const struct header_field *field, const struct config_route *
            (!header_is(field, route->token_header) && !header_is(field, route->key_header));
 }
 
-static char *make_line(struct arena *arena, const struct header_field *field)
+static size_t line_len(const struct header_field *field)
 {
-    char *line = arena_alloc(arena, field->name_len + field->value_len + 3);
-    if (line == NULL)
-        return NULL;
-    memcpy(line, field->name, field->name_len);
-    if (field->value_len == 0) {
-        memcpy(line + field->name_len, ";", 2);
-        return line;
-    }
-    memcpy(line + field->name_len, ": ", 2);
-    memcpy(line + field->name_len + 2, field->value, field->value_len);
-    line[field->name_len + 2 + field->value_len] = '\0';
-    return line;
+    return field->name_len + 1 + (field->value_len > 0 ? field->value_len + 1 : 0) + 2;
 }
 
-static bool add_line(struct arena *arena, struct forward *out, const struct header_field *field)
+static void add_line(struct forward *out, const struct header_field *field)
 {
-    char *line = make_line(arena, field);
-    if (line == NULL)
-        return false;
-    out->lines[out->line_count++] = line;
-    out->has_content_type = out->has_content_type || header_is(field, "Content-Type");
-    out->has_accept = out->has_accept || header_is(field, "Accept");
-    return true;
+    char *at = out->lines + out->lines_len;
+    memcpy(at, field->name, field->name_len);
+    at += field->name_len;
+    *at++ = ':';
+    if (field->value_len > 0) {
+        *at++ = ' ';
+        memcpy(at, field->value, field->value_len);
+        at += field->value_len;
+    }
+    memcpy(at, "\r\n", 2);
+    out->lines_len += line_len(field);
+}
+
+static struct header_field of_set(const struct config_header *set)
+{
+    return (struct header_field){set->name, strlen(set->name), set->value, strlen(set->value)};
 }
 
 static bool add_lines(struct arena *arena, const struct config_route *route, const struct hop_names *hops,
                       const struct header_field *fields, size_t count, struct forward *out)
 {
+    static const struct header_field via = {"Via", 3, "1.1 fencegate", 13};
+    size_t most = line_len(&via);
     for (size_t i = 0; i < count; i++)
-        if (passes(&fields[i], route, hops) && !add_line(arena, out, &fields[i]))
-            return false;
+        most += line_len(&fields[i]);
     for (size_t i = 0; i < route->set_header_count; i++) {
-        const struct config_header *set = &route->set_headers[i];
-        struct header_field field = {set->name, strlen(set->name), set->value, strlen(set->value)};
-        if (!add_line(arena, out, &field))
-            return false;
+        struct header_field field = of_set(&route->set_headers[i]);
+        most += line_len(&field);
     }
-    struct header_field via = {"Via", 3, "1.1 fencegate", 13};
-    return add_line(arena, out, &via);
+    out->lines = arena_alloc(arena, most);
+    if (out->lines == NULL)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        if (passes(&fields[i], route, hops))
+            add_line(out, &fields[i]);
+    for (size_t i = 0; i < route->set_header_count; i++) {
+        struct header_field field = of_set(&route->set_headers[i]);
+        add_line(out, &field);
+    }
+    add_line(out, &via);
+    return true;
 }
 
 enum forward_error forward_build(struct arena *arena, const struct config_route *route,
@@ -88,8 +95,7 @@ enum forward_error forward_build(struct arena *arena, const struct config_route 
     size_t cap = strlen(route->upstream_path) + target->path_len + target->query_len + 2;
     char *text = arena_alloc(arena, cap);
     *out = (struct forward){.target = text};
-    out->lines = arena_alloc(arena, (count + route->set_header_count + 1) * sizeof *out->lines);
-    if (text == NULL || out->lines == NULL || route_rewrite(route, target, text, cap) == 0)
+    if (text == NULL || route_rewrite(route, target, text, cap) == 0)
         return FORWARD_NO_MEMORY;
     return add_lines(arena, route, &hops, fields, count, out) ? FORWARD_OK : FORWARD_NO_MEMORY;
 }

@@ -17,9 +17,8 @@ struct target;
 
 struct forward {
     const char *target; /* as sent in the request line */
-    char **lines;       /* "Name: value", or "Name;" for an empty value (how libcurl is told to send "Name:") */
-    size_t line_count;
-    bool has_content_type, has_accept; /* else libcurl must be told not to make them up */
+    char *lines;        /* "Name: value" CR LF after each other, not NUL-terminated */
+    size_t lines_len;
 };
 
 enum forward_error { FORWARD_OK, FORWARD_NO_MEMORY, FORWARD_MALFORMED };

@@ -1,9 +1,8 @@
 /*
  * gateway/reply.c - collect a partner's answer.
  *
- * libcurl hands over the lines of every head it reads (1xx ones and trailers too) and is lax about lengths that
- * contradict each other. RFC 9112 section 6.3 wants a proxy to give up on such an answer: where its body ends, and so
- * what the partner said, is anybody's guess.
+ * RFC 9112 section 6.3 wants a proxy to give up on an answer whose lengths contradict each other: where its body ends,
+ * and so what the partner said, is anybody's guess. Where a head and a body end on the connection is wire.c's.
  */
 #include "gateway/reply.h"
 
@@ -32,8 +31,8 @@ static bool grow(char **data, size_t *cap, size_t need)
     return true;
 }
 
-/* "HTTP/1.1 200 OK": three digits after the version. libcurl has judged the rest. */
-static bool status_line(struct reply *reply, const char *line, size_t len)
+/* "HTTP/1.1 200 OK": three digits after the version, which is the caller's. */
+bool reply_status_line(struct reply *reply, const char *line, size_t len)
 {
     const char *blank = memchr(line, ' ', len);
     size_t at = blank == NULL ? len : (size_t)(blank - line) + 1;
@@ -45,7 +44,7 @@ static bool status_line(struct reply *reply, const char *line, size_t len)
         return give_up(reply, "the partner's status line is malformed");
     reply->status = status;
     reply->head_len = 0;
-    reply->has_length = reply->coded = false;
+    reply->has_length = reply->coded = reply->length_and_coding = false;
     return true;
 }
 
@@ -83,21 +82,8 @@ static bool add_field(struct reply *reply, const struct header_field *field)
     return true;
 }
 
-bool reply_head_line(struct reply *reply, const char *line, size_t len)
+bool reply_field_line(struct reply *reply, const char *line, size_t len)
 {
-    if (reply->head_done) /* trailers: not relayed */
-        return true;
-    while (len > 0 && (line[len - 1] == '\r' || line[len - 1] == '\n'))
-        len--;
-    if (len == 0) {
-        reply->has_length = reply->has_length && !reply->coded;
-        if (reply->status == 101)
-            return give_up(reply, "the partner switched protocols, which nobody asked it for");
-        reply->head_done = reply->status >= 200;
-        return true;
-    }
-    if (len > 5 && memcmp(line, "HTTP/", 5) == 0 && memchr(line, ':', 9 < len ? 9 : len) == NULL)
-        return status_line(reply, line, len);
     struct header_field field;
     if (!header_line_split(line, len, &field) || memchr(field.value, '\0', field.value_len) != NULL)
         return give_up(reply, "the partner sent a malformed header line");
@@ -105,6 +91,16 @@ bool reply_head_line(struct reply *reply, const char *line, size_t len)
     if (header_is(&field, "Content-Length") && !content_length(reply, &field))
         return false;
     return add_field(reply, &field);
+}
+
+bool reply_head_end(struct reply *reply)
+{
+    reply->length_and_coding = reply->has_length && reply->coded;
+    reply->has_length = reply->has_length && !reply->coded;
+    if (reply->status == 101)
+        return give_up(reply, "the partner switched protocols, which nobody asked it for");
+    reply->head_done = reply->status >= 200;
+    return true;
 }
 
 bool reply_body_add(struct reply *reply, const char *data, size_t len)

@@ -28,7 +28,8 @@ struct reply {
     bool head_done;  /* a final (not 1xx) head is whole */
     bool nonsense;   /* the head can't be trusted or relayed; `complaint` says why */
     const char *complaint;
-    bool coded; /* Transfer-Encoding: that tells where the body ends (RFC 9112 section 6.3) */
+    bool coded;             /* Transfer-Encoding: that tells where the body ends (RFC 9112 section 6.3) */
+    bool length_and_coding; /* both were there: read by the coding, but the connection is not trusted any more */
     bool has_length;
     uint64_t length; /* the partner's Content-Length */
     char *body;
@@ -39,9 +40,11 @@ struct reply {
     bool paused;                        /* the partner waits until inbound has taken something */
 };
 
-/* One header line (with or without line end), a status line or the blank line, as libcurl hands them over. False: no
- * memory or nonsense: stop the call. */
-bool reply_head_line(struct reply *reply, const char *line, size_t len) __attribute__((warn_unused_result));
+/* The lines of a head, without line ends: a status line starts one (and forgets what was before), fields, the end.
+ * False: no memory or nonsense: stop the call. */
+bool reply_status_line(struct reply *reply, const char *line, size_t len) __attribute__((warn_unused_result));
+bool reply_field_line(struct reply *reply, const char *line, size_t len) __attribute__((warn_unused_result));
+bool reply_head_end(struct reply *reply) __attribute__((warn_unused_result));
 /* Adds body bytes. False: no memory. */
 bool reply_body_add(struct reply *reply, const char *data, size_t len) __attribute__((warn_unused_result));
 size_t reply_body_waiting(const struct reply *reply);

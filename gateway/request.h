@@ -4,8 +4,9 @@
  * A request belongs to one worker and is touched by no other thread, but for two embedded parts: `op` is the store's
  * while submitted, and the lower half of `ticket` is the gate's. Both come back through the worker's inbox.
  *
- * Inbound (libmicrohttpd) and upstream (libcurl) call in here when something happened; the steps in request.c call out
- * to them. The client may leave at any time: then `conn` is NULL and everything else goes on as if it were there.
+ * Inbound (libmicrohttpd) and upstream (the partner's side) call in here when something happened; the steps in
+ * request.c call out to them. The client may leave at any time: then `conn` is NULL and everything else goes on as if
+ * it were there.
  */
 #ifndef FENCEGATE_REQUEST_H
 #define FENCEGATE_REQUEST_H

@@ -1,6 +1,6 @@
 /*
  * gateway/request_call.c - from an accepted token to the end of the call: the wait for older calls, the connection, the
- * last look, and what libcurl's end of it means.
+ * last look, and what the call's end means.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,12 +1,12 @@
 /*
- * gateway/upstream.h - calls to partners over libcurl's multi interface, in a worker's loop. Only user of curl.h.
+ * gateway/upstream.h - calls to partners, in a worker's loop.
  *
- * At most once: libcurl sends a request again by itself when a kept-alive connection dies under it. Each sending passes
- * CURLOPT_PREREQFUNCTION; the first passing is the last look at the token, a second one is refused there. No byte
- * leaves before the first.
+ * At most once: libcurl makes the connection and never sees the request, which is written to it once, after the last
+ * look at the token. No byte leaves before that.
  *
- * Worker's thread only. What happened is told by request_last_look(), request_call_ended(), request_looked() and
- * inbound_reply_ready(), all but the first never from inside upstream_start(), upstream_cancel() or upstream_resume().
+ * Worker's thread only. What happened is told by request_last_look() (also from inside upstream_start()), and by
+ * request_call_ended(), request_looked() and inbound_reply_ready(), never from inside upstream_start(),
+ * upstream_cancel() or upstream_resume().
  */
 #ifndef FENCEGATE_UPSTREAM_H
 #define FENCEGATE_UPSTREAM_H

@@ -6,82 +6,144 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "gateway/request.h"
 #include "gateway/timers.h"
+#include "gateway/wire.h"
 #include "gateway/worker.h"
 
-enum { PORT_CHAINS = 1024 };
+enum { IDLE_CHAINS = 64, READ_BYTES = 32 * 1024 };
 
 struct config_route;
 struct request;
 struct settings;
 struct socket_io;
 
-/* One easy handle; under way, or spare. */
-struct call {
+/* A connection to a partner. libcurl makes it (name, address, TCP, TLS) and then leaves it to us (CONNECT_ONLY); its
+ * handle stays in the multi handle as long as the connection lives. Connecting, in a call, or idle. */
+struct link {
+    struct io io; /* first: worker_retire() frees by it */
     CURL *easy;
     struct upstream *upstream;
-    struct request *request;   /* NULL: spare */
-    struct settings *settings; /* reference: the handle is set up for `route` of these */
+    struct call *call;         /* NULL: idle */
+    struct settings *settings; /* reference: `route` is of these */
     const struct config_route *route;
-    struct call *next_spare;
-    struct call *next_touched; /* got something of an answer in this turn */
-    bool touched;
-    bool custom;             /* CUSTOMREQUEST is set */
-    bool unclean;            /* its connection was not silent before the sending */
-    bool fresh;              /* FRESH_CONNECT is set */
-    bool look;               /* no call: where it would go is looked at */
-    struct call *next_again; /* was refused an address in this step of libcurl */
+    char *origin;              /* scheme, host and port */
+    bool look;                 /* gets no socket: where it would lead is looked at */
+    unsigned allowed, refused; /* addresses that a socket was wanted for: by what the route allows */
+    struct link *next_again;   /* was refused an address in this step of libcurl */
     bool again;
-    unsigned allowed, refused;  /* addresses that a socket was wanted for: by what the route allows */
-    unsigned sendings;          /* how often libcurl wanted to send: more than one is refused */
-    struct curl_slist *headers; /* nodes in the request's arena */
+    bool tls;
+    bool used;       /* has carried a call */
+    int fd;          /* -1: not yet connected */
+    uint32_t events; /* registered for; 0: not registered */
+    uint64_t born_ms, idle_since_ms;
+    struct link *next_idle, *prev_idle; /* in the order they fell idle */
+    struct link *next_same;             /* idle ones of one chain */
     char error[CURL_ERROR_SIZE];
+};
+
+enum call_step { CALL_CONNECTING, CALL_EXCHANGING, CALL_ENDED };
+
+/* One request's call. */
+struct call {
+    struct upstream *upstream;
+    struct request *request; /* NULL: spare */
+    struct link *link;       /* NULL: none (any more) */
+    enum call_step step;
+    struct timer timer; /* timeout.total */
+    struct wire wire;
+    struct slice out[2]; /* what is still to be sent: head, body */
+    bool send_failed;    /* the partner takes no more; it may have answered all the same */
+    bool touched, hungry;
+    bool look;         /* no call: where it would go is looked at */
+    enum call_end end; /* with CALL_ENDED */
+    char detail[160];
+    struct call *next_spare, *next_touched, *next_ended, *next_hungry;
 };
 
 struct upstream {
     struct worker *worker;
     CURLM *multi;
+    CURLSH *share; /* TLS sessions */
     struct timer timer;
     struct call *spare;
     unsigned spare_count;
     unsigned running; /* calls under way */
     unsigned peak;    /* most of them since memory was last given back */
-    bool one_use;     /* handles can't be used twice */
     struct call *touched;
-    struct call *again;
-    struct socket_io **sockets; /* by descriptor */
+    struct call *ended;  /* to be told of: upstream_run() */
+    struct call *hungry; /* to be read on, whatever epoll says */
+    struct link *again;
+    struct link *idle[IDLE_CHAINS];
+    struct link *idle_first, *idle_last;
+    unsigned idle_count;
+    struct timer idle_timer;
+    struct socket_io **sockets; /* libcurl's, by descriptor */
     size_t socket_cap;
-    struct socket_io *newborn;              /* opened, port not yet known */
-    struct socket_io *by_port[PORT_CHAINS]; /* by local port */
-    bool due;                               /* libcurl wants to be called at once */
+    char *scratch; /* READ_BYTES: what was just read */
+    bool due;      /* libcurl wants to be called at once */
     bool activity;
     bool broken; /* libcurl ran out of memory: the multi handle must not be used again */
 };
 
-/* upstream.c: what libcurl tells of a call; their argument is the call. */
-int upstream_on_before_sending(void *arg, char *peer, char *local, int peer_port, int port);
-size_t upstream_on_head_line(char *line, size_t size, size_t count, void *arg);
-size_t upstream_on_body(char *data, size_t size, size_t count, void *arg);
+/* ---- upstream.c ---- */
 
 /* One step of libcurl: curl_multi_socket_action(), and what must follow. */
 void upstream_step(struct upstream *upstream, curl_socket_t fd, int mask);
-/* True: an allocation of libcurl failed on this thread since the last time. */
+void call_touch(struct call *call);       /* its client can be given something, at the end of this turn */
+void call_make_hungry(struct call *call); /* it is read on in the next turn, whatever epoll says */
+void call_sate(struct call *call);
+
+/* upstream_memory.c. True: an allocation of libcurl failed on this thread since the last time. */
 bool upstream_starved(void);
 
-/* upstream_setup.c: makes the handle ready for the request, or for the look. False: no memory. */
-bool upstream_set_up(struct call *call, struct request *request) __attribute__((warn_unused_result));
-void upstream_call_free(struct call *call);
+/* ---- upstream_exchange.c ---- */
 
-bool upstream_call_is_tls(const struct call *call);
+/* The link of a call is connected, or (result is not CURLE_OK) will not be. */
+void upstream_connected(struct link *link, CURLcode result);
+/* Something came or can be written on the link of a call. */
+void upstream_link_ready(struct link *link, uint32_t events);
+void call_begin(struct call *call); /* on a link that is connected and silent */
+void call_read(struct call *call);
+/* The end, told in upstream_run(): what ends a call may be a step that its request has called. The link is closed, if
+ * it is still the call's. */
+void call_finish(struct call *call, enum call_end end, const char *detail);
+/* The same for an exchange that went wrong: bytes may have left, and only a whole final head is an answer. */
+void call_break(struct call *call, const char *detail);
+void call_out_of_memory(struct call *call); /* before anything was sent */
+void call_on_total_timeout(struct timer *timer);
 
-/* upstream_socket.c: libcurl's sockets in the worker's epoll set; their argument is the upstream, but for the opening
- * (the call). */
+/* ---- upstream_link.c ---- */
+
+bool link_pool_init(struct upstream *upstream) __attribute__((warn_unused_result)); /* false: no memory */
+
+/* An idle link that fits the call and is silent, or NULL. */
+struct link *link_take(struct upstream *upstream, struct request *request);
+/* Begins to connect, or only to look; upstream_connected() will come, not from in here. NULL: no memory. */
+struct link *link_open(struct upstream *upstream, struct request *request, bool look)
+    __attribute__((warn_unused_result));
+/* libcurl has connected it: it is ours. False: the partner spoke, or hung up, before it was asked. */
+bool link_adopt(struct link *link) __attribute__((warn_unused_result));
+void link_put(struct link *link); /* its call has ended well: it waits for another */
+void link_close(struct link **link);
+void link_close_idle(struct upstream *upstream);
+
+enum link_io { LINK_OK, LINK_AGAIN, LINK_CLOSED, LINK_FAILED };
+enum link_io link_recv(struct link *link, char *data, size_t cap, size_t *got);
+/* After LINK_AGAIN the same bytes have to be given again. */
+enum link_io link_send(struct link *link, const char *data, size_t len, size_t *sent);
+const char *link_error(const struct link *link); /* of the last LINK_FAILED */
+/* Nothing waits to be read: neither a close nor bytes that would be taken for the next answer. */
+bool link_is_silent(struct link *link);
+void link_watch(struct link *link, uint32_t events); /* 0: not at all */
+
+/* ---- upstream_socket.c: libcurl's sockets in the worker's epoll set ---- */
+
+/* Their argument is the upstream, but for the opening (the link). */
 int upstream_on_socket_change(CURL *easy, curl_socket_t fd, int what, void *arg, void *socket_arg);
 curl_socket_t upstream_on_socket_open(void *arg, curlsocktype purpose, struct curl_sockaddr *address);
 int upstream_on_socket_close(void *arg, curl_socket_t fd);
-/* A call is about to begin on the connection with that local port. True when nothing waits to be read there; with
- * `may_have_bytes` always. */
-bool upstream_port_is_silent(struct upstream *upstream, int port, bool may_have_bytes);
+void upstream_release_socket(struct upstream *upstream, curl_socket_t fd); /* it is ours from now on */
 void upstream_forget_sockets(struct upstream *upstream);
 
 #endif

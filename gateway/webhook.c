@@ -189,7 +189,9 @@ bool webhook_sign_now(struct request *request)
     if (hook == NULL || hook->lines[0] == NULL)
         return true;
     char *timestamp = value_of(hook->lines[1]);
-    snprintf(timestamp, WEBHOOK_TIMESTAMP_MAX + 1, "%" PRId64, (int64_t)time(NULL));
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now); /* time() may be some milliseconds late, and so a second */
+    snprintf(timestamp, WEBHOOK_TIMESTAMP_MAX + 1, "%" PRId64, (int64_t)now.tv_sec);
     struct webhook_message message = {hook->id, timestamp, request->body, request->body_len};
     return webhook_sign(rules->secrets, rules->secret_count, &message, value_of(hook->lines[2]));
 }

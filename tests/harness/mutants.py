@@ -42,12 +42,18 @@ MUTANTS = {
         "request_move(request, REQUEST_SENT);", "request_move(request, REQUEST_SENT);\n    request_leave_gate(request);",
         HISTORY),
     "sent-again": (
-        "libcurl may send a second time", "gateway/upstream.c",
-        "if (++call->sendings > 1)", "if (++call->sendings > 1)\n        return CURL_PREREQFUNC_OK;\n    if (call->sendings > 9)",
+        "a call whose connection dies is begun anew on another", "gateway/upstream_exchange.c",
+        "void call_break(struct call *call, const char *detail)\n{\n",
+        "static void send_on(struct call *call);\nstatic bool make_out(struct call *call);\n"
+        "void call_break(struct call *call, const char *detail)\n{\n"
+        "    struct link *other = call->request->reply.head_done ? NULL : link_take(call->upstream, call->request);\n"
+        "    if (other != NULL && make_out(call)) {\n"
+        "        link_close(&call->link);\n        other->call = call;\n        call->link = other;\n"
+        "        call->wire = (struct wire){0};\n        send_on(call);\n        return;\n    }\n",
         HISTORY),
     "false-not-sent": (
-        "a connection lost after the bytes left counts as not sent", "gateway/upstream.c",
-        "CALL_TIMEOUT : CALL_FAILED;", "CALL_TIMEOUT : CALL_UNREACHABLE;", HISTORY),
+        "a connection lost after the bytes left counts as not sent", "gateway/upstream_exchange.c",
+        "CALL_CUT_SHORT : CALL_FAILED, text);", "CALL_CUT_SHORT : CALL_UNREACHABLE, text);", HISTORY),
     "cut-with-client": (
         "the call is cut when its client leaves", "gateway/request.c",
         "    request->conn = NULL;\n    if (request->state == REQUEST_RECEIVING)",

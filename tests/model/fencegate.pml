@@ -476,7 +476,7 @@ inline request_on_settled(r)
     fi
 }
 
-/* result of libcurl, judge(), request_call_ended() */
+/* call_finish(), request_call_ended() */
 inline call_ended(r, how)
 {
     flying[r] = false;
@@ -517,7 +517,7 @@ inline on_notice(r)
 #define EQUAL_RUNS(o) (KEY(o) == here && o != self && flying[o] && token[o] == below)
 hidden byte self;
 
-/* upstream_on_before_sending(), request_last_look() and gate_begin_send() */
+/* call_begin(), request_last_look() and gate_begin_send() */
 inline last_look(r)
 {
     if
@@ -639,7 +639,7 @@ proctype request(byte r)
 #endif
         }
 #ifdef MUTANT_SECOND_SENDING
-    :: d_step { st[r] == SENT -> /* libcurl takes a new connection by itself */
+    :: d_step { st[r] == SENT -> /* a new connection is taken for it */
         printf("request %d (token %d): the connection died, once more\n", r, token[r]);
         flying[r] = false;
         last_look(r) }

@@ -59,14 +59,13 @@ static enum forward_error build_with(const char *raw_target, const char *const *
 
 static void expect_lines(const char *const *lines)
 {
-    size_t count = 0;
-    for (; lines[count] != NULL; count++) {
-        if (count >= forward.line_count)
-            fail_msg("\"%s\" is missing", lines[count]);
-        assert_string_equal(forward.lines[count], lines[count]);
-    }
-    if (forward.line_count != count)
-        fail_msg("\"%s\" too much", forward.lines[count]);
+    static char expected[16384];
+    size_t len = 0;
+    for (; *lines != NULL; lines++)
+        len += (size_t)snprintf(expected + len, sizeof expected - len, "%s\r\n", *lines);
+    assert_true(len < sizeof expected);
+    if (forward.lines_len != len || memcmp(forward.lines, expected, len) != 0)
+        fail_msg("got\n%.*s instead of\n%s", (int)forward.lines_len, forward.lines, expected);
 }
 #define EXPECT(...) expect_lines((const char *const[]){__VA_ARGS__, NULL})
 
@@ -76,19 +75,6 @@ static void order_and_repeats_stay(void **state)
     BUILD("X-B: 2", "Accept: */*", "X-A: 1", "X-B: 1", "content-TYPE: text/plain", "Cookie: a=b; c");
     EXPECT("X-B: 2", "Accept: */*", "X-A: 1", "X-B: 1", "content-TYPE: text/plain", "Cookie: a=b; c",
            "Via: 1.1 fencegate");
-    assert_true(forward.has_accept);
-    assert_true(forward.has_content_type);
-}
-
-static void what_libcurl_must_not_make_up(void **state)
-{
-    (void)state;
-    BUILD("X-Accept: 1", "Content-Typed: 1");
-    assert_false(forward.has_accept);
-    assert_false(forward.has_content_type);
-    BUILD("aCCEPT: ");
-    assert_true(forward.has_accept);
-    assert_false(forward.has_content_type);
 }
 
 static void a_client_s_via_stays_before_ours(void **state)
@@ -159,7 +145,7 @@ static void the_route_sets_and_removes(void **state)
     EXPECT("X-A: 1", "Cookies: 1", "Authorization: Bearer secret", "X-Team: billing", "Via: 1.1 fencegate");
 }
 
-static void a_set_type_counts_as_given(void **state)
+static void a_set_type_replaces_the_given(void **state)
 {
     static const struct config_header set[] = {{"content-type", "application/json"}, {"accept", "text/html"}};
     (void)state;
@@ -167,25 +153,22 @@ static void a_set_type_counts_as_given(void **state)
     route.set_header_count = 2;
     BUILD("Accept: */*");
     EXPECT("content-type: application/json", "accept: text/html", "Via: 1.1 fencegate");
-    assert_true(forward.has_accept);
-    assert_true(forward.has_content_type);
 }
 
-static void a_removed_accept_does_not_count(void **state)
+static void a_removed_accept_is_gone(void **state)
 {
     static const char *const remove[] = {"Accept", NULL};
     (void)state;
     route.remove_headers = remove;
     BUILD("Accept: */*");
-    assert_false(forward.has_accept);
+    EXPECT("Via: 1.1 fencegate");
 }
 
-/* libcurl drops "Name:" and sends "Name:" for "Name;". */
 static void empty_values(void **state)
 {
     (void)state;
     BUILD("X-Empty: ", "X-Semicolon: ;", "X-Colon: :");
-    EXPECT("X-Empty;", "X-Semicolon: ;", "X-Colon: :", "Via: 1.1 fencegate");
+    EXPECT("X-Empty:", "X-Semicolon: ;", "X-Colon: :", "Via: 1.1 fencegate");
 }
 
 static void targets(void **state)
@@ -245,11 +228,16 @@ static void many_large_fields(void **state)
         field[i] = (struct header_field){"X-Many", 6, value, i * 6};
     assert_int_equal(target_split("/pay", 4, &target), TARGET_OK);
     assert_int_equal(forward_build(&arena, &route, field, FIELDS, &target, &forward), FORWARD_OK);
-    assert_int_equal(forward.line_count, FIELDS + 1);
-    for (size_t i = 1; i < FIELDS; i++) {
-        assert_int_equal(strlen(forward.lines[i]), 8 + i * 6);
-        assert_memory_equal(forward.lines[i] + 8, value, i * 6);
+    const char *at = forward.lines;
+    for (size_t i = 0; i < FIELDS; i++) {
+        size_t len = i == 0 ? 7 : 8 + i * 6; /* "X-Many:", "X-Many: v..." */
+        assert_memory_equal(at, i == 0 ? "X-Many:" : "X-Many: ", i == 0 ? 7 : 8);
+        if (i > 0)
+            assert_memory_equal(at + 8, value, i * 6);
+        assert_memory_equal(at + len, "\r\n", 2);
+        at += len + 2;
     }
+    assert_int_equal(forward.lines_len, (size_t)(at - forward.lines) + strlen("Via: 1.1 fencegate\r\n"));
 }
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -258,7 +246,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(order_and_repeats_stay),
-        CASE(what_libcurl_must_not_make_up),
         CASE(a_client_s_via_stays_before_ours),
         CASE(nothing_but_via),
         CASE(hop_by_hop_fields_go),
@@ -266,8 +253,8 @@ int main(void)
         CASE(connection_names_too_much),
         CASE(fencing_headers_go_unless_let_through),
         CASE(the_route_sets_and_removes),
-        CASE(a_set_type_counts_as_given),
-        CASE(a_removed_accept_does_not_count),
+        CASE(a_set_type_replaces_the_given),
+        CASE(a_removed_accept_is_gone),
         CASE(empty_values),
         CASE(targets),
         CASE(everything_is_copied),

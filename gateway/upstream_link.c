@@ -1,0 +1,338 @@
+/*
+ * gateway/upstream_link.c - connections to partners: made by libcurl, read and written by us, kept for the next call.
+ *
+ * libcurl resolves the name, tries the addresses, connects and does TLS, then hands over (CURLOPT_CONNECT_ONLY). It
+ * never sees a request, so it can't send one twice. Its handle stays in the multi handle until the link is closed;
+ * taken out, libcurl would close the connection.
+ *
+ * An idle link is watched: whatever comes on it (a close, or bytes nobody asked for) is its end. A link is used again
+ * only for the route, the settings and the target that it was made for: another route may allow other addresses.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "config/config.h"
+#include "gateway/request.h"
+#include "gateway/settings.h"
+#include "gateway/upstream_int.h"
+#include "gateway/webhook.h"
+
+enum {
+    /* Below the idle limit of the servers in use (Node.js: 5 s), else they close just as we send. */
+    IDLE_MS = 4000,
+    IDLE_MAX = 1024,
+    /* Both together: a changed DNS answer is followed within a minute. */
+    LIFETIME_MS = 45 * 1000,
+    DNS_CACHE_S = 10,
+};
+
+static void on_idle_timer(struct timer *timer);
+
+bool link_pool_init(struct upstream *upstream)
+{
+    upstream->idle_timer.fire = on_idle_timer;
+    upstream->share = curl_share_init();
+    return upstream->share != NULL &&
+           curl_share_setopt(upstream->share, CURLSHOPT_SHARE, CURL_LOCK_DATA_SSL_SESSION) == CURLSHE_OK;
+}
+
+/* ---- idle links ---- */
+
+static const char *origin_of(const struct request *request)
+{
+    return request->webhook != NULL ? request->webhook->origin : request->route->config->upstream_origin;
+}
+
+static size_t chain_of(const struct config_route *route, const char *origin)
+{
+    size_t hash = (uintptr_t)route / sizeof *route;
+    for (; *origin != '\0'; origin++)
+        hash = hash * 31 + (unsigned char)*origin;
+    return hash % IDLE_CHAINS;
+}
+
+static void set_idle_timer(struct upstream *upstream)
+{
+    if (upstream->idle_first == NULL)
+        timer_clear(&upstream->worker->timers, &upstream->idle_timer);
+    else
+        timer_set(&upstream->worker->timers, &upstream->idle_timer, upstream->idle_first->idle_since_ms + IDLE_MS);
+}
+
+static void leave_idle(struct link *link)
+{
+    struct upstream *upstream = link->upstream;
+    struct link **same = &upstream->idle[chain_of(link->route, link->origin)];
+    while (*same != link)
+        same = &(*same)->next_same;
+    *same = link->next_same;
+    *(link->prev_idle == NULL ? &upstream->idle_first : &link->prev_idle->next_idle) = link->next_idle;
+    *(link->next_idle == NULL ? &upstream->idle_last : &link->next_idle->prev_idle) = link->prev_idle;
+    link->next_same = link->next_idle = link->prev_idle = NULL;
+    upstream->idle_count--;
+}
+
+static void close_idle(struct link *link)
+{
+    leave_idle(link);
+    link_close(&link);
+}
+
+/* The last one that fell idle comes first: the others may reach their age. */
+void link_put(struct link *link)
+{
+    struct upstream *upstream = link->upstream;
+    struct link **chain = &upstream->idle[chain_of(link->route, link->origin)];
+    uint64_t now = upstream->worker->now_ms;
+    link->call = NULL;
+    link->used = true;
+    if (now - link->born_ms >= LIFETIME_MS || upstream->broken) {
+        link_close(&link);
+        return;
+    }
+    link->idle_since_ms = now;
+    link->next_same = *chain;
+    *chain = link;
+    link->prev_idle = upstream->idle_last;
+    *(upstream->idle_last == NULL ? &upstream->idle_first : &upstream->idle_last->next_idle) = link;
+    upstream->idle_last = link;
+    if (++upstream->idle_count > IDLE_MAX)
+        close_idle(upstream->idle_first);
+    if (upstream->idle_timer.place == 0) /* else it comes earlier, and looks again */
+        set_idle_timer(upstream);
+}
+
+static void on_idle_timer(struct timer *timer)
+{
+    struct upstream *upstream = (struct upstream *)((char *)timer - offsetof(struct upstream, idle_timer));
+    while (upstream->idle_first != NULL && upstream->worker->now_ms - upstream->idle_first->idle_since_ms >= IDLE_MS)
+        close_idle(upstream->idle_first);
+    set_idle_timer(upstream);
+}
+
+struct link *link_take(struct upstream *upstream, struct request *request)
+{
+    const struct config_route *route = request->route->config;
+    const char *origin = origin_of(request);
+    struct link *next, *link = upstream->idle[chain_of(route, origin)];
+    for (; link != NULL; link = next) {
+        next = link->next_same;
+        if (link->route != route || strcmp(link->origin, origin) != 0)
+            continue;
+        leave_idle(link);
+        bool young = upstream->worker->now_ms - link->idle_since_ms < IDLE_MS &&
+                     upstream->worker->now_ms - link->born_ms < LIFETIME_MS;
+        if (young && link_is_silent(link))
+            return link;
+        link_close(&link);
+    }
+    return NULL;
+}
+
+void link_close_idle(struct upstream *upstream)
+{
+    while (upstream->idle_first != NULL)
+        close_idle(upstream->idle_first);
+    timer_clear(&upstream->worker->timers, &upstream->idle_timer);
+}
+
+/* ---- making and ending ---- */
+
+static void on_ready(struct io *io, uint32_t events)
+{
+    struct link *link = (struct link *)io;
+    link->upstream->activity = true;
+    if (link->call != NULL)
+        upstream_link_ready(link, events);
+    else if (!link_is_silent(link)) /* TLS may have things of its own to say, like a ticket */
+        close_idle(link);
+}
+
+static bool set_options(struct link *link)
+{
+    CURL *easy = link->easy;
+    const struct config_route *route = link->route;
+    CURLcode bad = CURLE_OK;
+#define SET(option, value) (bad = bad != CURLE_OK ? bad : curl_easy_setopt(easy, CURLOPT_##option, value))
+    SET(PRIVATE, link);
+    SET(CONNECT_ONLY, 1L);
+    SET(ERRORBUFFER, link->error);
+    SET(NOSIGNAL, 1L);
+    SET(QUICK_EXIT, 1L); /* else the end of a call joins its resolver's thread, and the loop waits for a slow server */
+    SET(HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    SET(PROXY, "");
+    SET(NETRC, (long)CURL_NETRC_IGNORED);
+    SET(DNS_CACHE_TIMEOUT, (long)DNS_CACHE_S);
+    SET(TCP_KEEPALIVE, 1L);
+    SET(SSL_VERIFYPEER, 1L);
+    SET(SSL_VERIFYHOST, 2L);
+    SET(SHARE, link->upstream->share);
+    SET(OPENSOCKETFUNCTION, upstream_on_socket_open);
+    SET(OPENSOCKETDATA, link);
+    SET(CLOSESOCKETFUNCTION, upstream_on_socket_close);
+    SET(CLOSESOCKETDATA, link->upstream);
+    SET(URL, link->origin);
+    if (link->look)
+        SET(HAPPY_EYEBALLS_TIMEOUT_MS, 1L); /* of the two families' addresses none is waited for */
+    SET(CONNECTTIMEOUT_MS, (long)route->connect_timeout_ms);
+    if (route->tls_ca_file != NULL) {
+        SET(CAINFO, route->tls_ca_file);
+        SET(CAPATH, NULL); /* else the system's authorities would stand beside it */
+    }
+    if (route->tls_cert_file != NULL) {
+        SET(SSLCERT, route->tls_cert_file);
+        SET(SSLKEY, route->tls_key_file);
+    }
+#undef SET
+    return bad == CURLE_OK;
+}
+
+static bool set_up(struct link *link)
+{
+    link->easy = curl_easy_init();
+    return link->easy != NULL && set_options(link) &&
+           curl_multi_add_handle(link->upstream->multi, link->easy) == CURLM_OK;
+}
+
+struct link *link_open(struct upstream *upstream, struct request *request, bool look)
+{
+    struct link *link = calloc(1, sizeof *link);
+    if (link == NULL)
+        return NULL;
+    link->io.ready = on_ready;
+    link->upstream = upstream;
+    link->fd = -1;
+    link->settings = settings_ref(request->settings);
+    link->route = request->route->config;
+    link->look = look;
+    link->tls = strncmp(origin_of(request), "https:", 6) == 0;
+    link->born_ms = upstream->worker->now_ms;
+    link->origin = strdup(origin_of(request));
+    if (link->origin == NULL || !set_up(link))
+        link_close(&link);
+    return link;
+}
+
+/* The first reading ties libcurl's handle to the connection: before that it counts as idle, and libcurl may close it.
+ */
+bool link_adopt(struct link *link)
+{
+    curl_socket_t fd = CURL_SOCKET_BAD;
+    char byte;
+    size_t got;
+    if (curl_easy_getinfo(link->easy, CURLINFO_ACTIVESOCKET, &fd) != CURLE_OK || fd == CURL_SOCKET_BAD ||
+        curl_easy_recv(link->easy, &byte, 1, &got) != CURLE_AGAIN)
+        return false;
+    link->fd = (int)fd;
+    upstream_release_socket(link->upstream, fd);
+    return true;
+}
+
+static void forget_again(struct link *link)
+{
+    if (!link->again)
+        return;
+    struct link **at = &link->upstream->again;
+    while (*at != link)
+        at = &(*at)->next_again;
+    *at = link->next_again;
+    link->again = false;
+}
+
+void link_close(struct link **which)
+{
+    struct link *link = *which;
+    struct upstream *upstream = link->upstream;
+    *which = NULL;
+    link_watch(link, 0);
+    forget_again(link);
+    if (link->easy != NULL) {
+        if (upstream->multi != NULL)
+            curl_multi_remove_handle(upstream->multi, link->easy);
+        curl_easy_cleanup(link->easy);
+    }
+    settings_unref(&link->settings);
+    free(link->origin);
+    worker_retire(upstream->worker, &link->io);
+}
+
+/* ---- reading and writing ---- */
+
+void link_watch(struct link *link, uint32_t events)
+{
+    struct worker *worker = link->upstream->worker;
+    if (events == link->events)
+        return;
+    if (events == 0)
+        worker_unwatch(worker, link->fd);
+    else if (link->events != 0)
+        worker_rewatch(worker, link->fd, events, &link->io);
+    else if (!worker_watch(worker, link->fd, events, &link->io))
+        return; /* no memory in the kernel: the call's timeout ends it */
+    link->events = events;
+}
+
+static enum link_io of_errno(ssize_t result)
+{
+    if (result >= 0)
+        return LINK_OK;
+    return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? LINK_AGAIN : LINK_FAILED;
+}
+
+static enum link_io of_curl(struct link *link, CURLcode result)
+{
+    if (result == CURLE_OK)
+        return LINK_OK;
+    if (result == CURLE_AGAIN)
+        return LINK_AGAIN;
+    if (link->error[0] == '\0')
+        snprintf(link->error, sizeof link->error, "%s", curl_easy_strerror(result));
+    return LINK_FAILED;
+}
+
+enum link_io link_recv(struct link *link, char *data, size_t cap, size_t *got)
+{
+    enum link_io io;
+    *got = 0;
+    if (link->tls) {
+        io = of_curl(link, curl_easy_recv(link->easy, data, cap, got));
+    } else {
+        ssize_t count = recv(link->fd, data, cap, MSG_DONTWAIT);
+        io = of_errno(count);
+        *got = count > 0 ? (size_t)count : 0;
+        if (io == LINK_FAILED)
+            snprintf(link->error, sizeof link->error, "%s", strerror(errno));
+    }
+    return io == LINK_OK && *got == 0 ? LINK_CLOSED : io;
+}
+
+enum link_io link_send(struct link *link, const char *data, size_t len, size_t *sent)
+{
+    *sent = 0;
+    if (link->tls)
+        return of_curl(link, curl_easy_send(link->easy, data, len, sent));
+    ssize_t count = send(link->fd, data, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+    enum link_io io = of_errno(count);
+    *sent = count > 0 ? (size_t)count : 0;
+    if (io == LINK_FAILED)
+        snprintf(link->error, sizeof link->error, "%s", strerror(errno));
+    return io;
+}
+
+const char *link_error(const struct link *link)
+{
+    return link->error;
+}
+
+bool link_is_silent(struct link *link)
+{
+    char byte;
+    size_t got;
+    if (link->tls)
+        return link_recv(link, &byte, 1, &got) == LINK_AGAIN;
+    return recv(link->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+}

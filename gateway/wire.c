@@ -1,0 +1,262 @@
+/*
+ * gateway/wire.c - takes a partner's answer apart, byte for byte as RFC 9112 says where it ends.
+ *
+ * Strict where laxness could make one answer out of two or two out of one: contradicting lengths, codings that nobody
+ * asked for, odd chunk sizes. Lax in what does no harm and is seen in the wild: a bare LF as line end.
+ *
+ * Leaves to others: what a head's lines mean (reply.c), reading and writing (link.c), what a result is worth
+ * (upstream.c).
+ */
+#include "gateway/wire.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "gateway/headers.h"
+#include "gateway/reply.h"
+
+enum {
+    LINE_MAX_BYTES = 32 * 1024, /* above REPLY_HEAD_MAX: reply.c complains of what is too large to be relayed */
+    LOOSE_MAX = 64 * 1024,
+    SIZE_DIGITS_MAX = 15, /* of a chunk, in hex: below 2^60 */
+};
+
+static void broken(struct wire *wire, struct reply *reply, const char *complaint)
+{
+    wire->state = WIRE_BROKEN;
+    if (reply->complaint == NULL)
+        reply->complaint = complaint;
+}
+
+static bool keep_line(struct wire *wire, const char *data, size_t len)
+{
+    if (wire->line_len + len > wire->line_cap) {
+        size_t cap = wire->line_cap < 256 ? 256 : wire->line_cap * 2;
+        while (cap < wire->line_len + len)
+            cap *= 2;
+        char *bigger = realloc(wire->line, cap);
+        if (bigger == NULL)
+            return false;
+        wire->line = bigger;
+        wire->line_cap = cap;
+    }
+    memcpy(wire->line + wire->line_len, data, len);
+    wire->line_len += len;
+    return true;
+}
+
+/* Does a Connection field name the option? RFC 9110 section 7.6.1. */
+static bool names_option(const struct header_field *field, const char *option)
+{
+    size_t len = strlen(option);
+    for (size_t at = 0; at < field->value_len;) {
+        const char *item = field->value + at, *comma = memchr(item, ',', field->value_len - at);
+        size_t item_len = comma == NULL ? field->value_len - at : (size_t)(comma - item);
+        struct header_field name = {.value = item, .value_len = item_len};
+        header_trim(&name);
+        name.name = name.value;
+        name.name_len = name.value_len;
+        if (name.name_len == len && header_is(&name, option))
+            return true;
+        at += item_len + 1;
+    }
+    return false;
+}
+
+struct framing {
+    unsigned codings; /* Transfer-Encoding fields */
+    bool chunked, identity;
+    bool close, keep_alive;
+};
+
+static struct framing read_framing(const struct reply *reply)
+{
+    struct framing framing = {0};
+    struct header_field field;
+    size_t at = 0;
+    while (reply_next_field(reply, &at, &field)) {
+        if (header_is(&field, "Connection")) {
+            framing.close = framing.close || names_option(&field, "close");
+            framing.keep_alive = framing.keep_alive || names_option(&field, "keep-alive");
+        } else if (header_is(&field, "Transfer-Encoding")) {
+            struct header_field coding = {.name = field.value, .name_len = field.value_len};
+            framing.codings++;
+            framing.chunked = header_is(&coding, "chunked");
+            framing.identity = header_is(&coding, "identity");
+        }
+    }
+    return framing;
+}
+
+/* Where the body ends: RFC 9112 section 6.3. */
+static void begin_body(struct wire *wire, struct reply *reply)
+{
+    struct framing framing = read_framing(reply);
+    wire->keep_alive = !framing.close && (!wire->http10 || framing.keep_alive) && framing.codings == 0;
+    if (wire->head_method || reply->status == 204 || reply->status == 304) {
+        wire->state = WIRE_DONE;
+    } else if (framing.codings > 0) {
+        bool one = framing.codings == 1;
+        wire->keep_alive = one && framing.chunked && !framing.close && !wire->http10 && !reply->length_and_coding;
+        wire->state = framing.chunked ? WIRE_CHUNK_SIZE : WIRE_UNTIL_CLOSE;
+        if (!one || (!framing.chunked && !framing.identity)) {
+            reply->head_done = false;
+            reply->nonsense = true;
+            broken(wire, reply, "the partner used a transfer coding that nobody asked for");
+        }
+    } else if (reply->has_length) {
+        wire->left = reply->length;
+        wire->state = wire->left == 0 ? WIRE_DONE : WIRE_LENGTH;
+    } else {
+        wire->keep_alive = false;
+        wire->state = WIRE_UNTIL_CLOSE;
+    }
+}
+
+static bool is_version(const char *line, size_t len)
+{
+    return len >= 9 && memcmp(line, "HTTP/1.", 7) == 0 && (line[7] == '0' || line[7] == '1') && line[8] == ' ';
+}
+
+static void status_line(struct wire *wire, struct reply *reply, const char *line, size_t len)
+{
+    if (!is_version(line, len)) {
+        reply->nonsense = true;
+        broken(wire, reply, "the partner's answer is not HTTP/1.1");
+        return;
+    }
+    wire->http10 = line[7] == '0';
+    wire->state = WIRE_FIELDS;
+    if (!reply_status_line(reply, line, len))
+        wire->state = WIRE_BROKEN;
+}
+
+static void field_line(struct wire *wire, struct reply *reply, const char *line, size_t len)
+{
+    if (len > 0) {
+        if (!reply_field_line(reply, line, len))
+            wire->state = WIRE_BROKEN;
+        return;
+    }
+    if (!reply_head_end(reply))
+        wire->state = WIRE_BROKEN;
+    else if (!reply->head_done)
+        wire->state = WIRE_STATUS; /* the real one follows */
+    else
+        begin_body(wire, reply);
+}
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    char lower = (char)(c | 0x20);
+    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
+/* Extensions are skipped: RFC 9112 section 7.1.1. */
+static void chunk_size_line(struct wire *wire, struct reply *reply, const char *line, size_t len)
+{
+    uint64_t size = 0;
+    size_t digits = 0;
+    for (; digits < len && hex_digit(line[digits]) >= 0; digits++)
+        size = size << 4 | (uint64_t)hex_digit(line[digits]);
+    bool ended = digits == len || line[digits] == ';' || line[digits] == ' ' || line[digits] == '\t';
+    if (digits == 0 || digits > SIZE_DIGITS_MAX || !ended) {
+        broken(wire, reply, "the partner sent a malformed chunk");
+        return;
+    }
+    wire->left = size;
+    wire->state = size == 0 ? WIRE_TRAILER : WIRE_CHUNK;
+}
+
+static void on_line(struct wire *wire, struct reply *reply, const char *line, size_t len)
+{
+    if (len > 0 && line[len - 1] == '\r')
+        len--;
+    switch (wire->state) {
+    case WIRE_STATUS: status_line(wire, reply, line, len); break;
+    case WIRE_FIELDS: field_line(wire, reply, line, len); break;
+    case WIRE_CHUNK_SIZE: chunk_size_line(wire, reply, line, len); break;
+    case WIRE_CHUNK_END:
+        wire->state = WIRE_CHUNK_SIZE;
+        if (len > 0)
+            broken(wire, reply, "the partner sent a malformed chunk");
+        break;
+    default:
+        wire->loose += len;
+        if (len == 0)
+            wire->state = WIRE_DONE;
+        break;
+    }
+    if (wire->loose > LOOSE_MAX)
+        broken(wire, reply, "the partner's trailer is too large");
+}
+
+/* A line that came whole is looked at where it lies. */
+static size_t take_line(struct wire *wire, struct reply *reply, const char *data, size_t len)
+{
+    const char *end = memchr(data, '\n', len);
+    size_t taken = end == NULL ? len : (size_t)(end - data) + 1;
+    size_t text = end == NULL ? len : taken - 1;
+    if (wire->line_len + text > LINE_MAX_BYTES) {
+        reply->nonsense = reply->nonsense || !reply->head_done;
+        broken(wire, reply, "the partner's header is too large to be relayed");
+        return taken;
+    }
+    if (wire->line_len == 0 && end != NULL) {
+        on_line(wire, reply, data, text);
+        return taken;
+    }
+    if (!keep_line(wire, data, text)) {
+        broken(wire, reply, "out of memory");
+        return taken;
+    }
+    if (end != NULL) {
+        size_t whole = wire->line_len;
+        wire->line_len = 0;
+        on_line(wire, reply, wire->line, whole);
+    }
+    return taken;
+}
+
+static size_t take_body(struct wire *wire, const char *data, size_t len, struct slice *body)
+{
+    size_t taken = wire->state != WIRE_UNTIL_CLOSE && wire->left < len ? (size_t)wire->left : len;
+    *body = (struct slice){data, taken};
+    if (wire->state == WIRE_UNTIL_CLOSE)
+        return taken;
+    wire->left -= taken;
+    if (wire->left == 0)
+        wire->state = wire->state == WIRE_CHUNK ? WIRE_CHUNK_END : WIRE_DONE;
+    return taken;
+}
+
+size_t wire_take(struct wire *wire, struct reply *reply, const char *data, size_t len, struct slice *body)
+{
+    *body = (struct slice){NULL, 0};
+    switch (wire->state) {
+    case WIRE_DONE:
+    case WIRE_BROKEN: return 0;
+    case WIRE_LENGTH:
+    case WIRE_UNTIL_CLOSE:
+    case WIRE_CHUNK: return len == 0 ? 0 : take_body(wire, data, len, body);
+    default: return len == 0 ? 0 : take_line(wire, reply, data, len);
+    }
+}
+
+void wire_closed(struct wire *wire)
+{
+    wire->keep_alive = false;
+    if (wire->state == WIRE_UNTIL_CLOSE)
+        wire->state = WIRE_DONE;
+    else if (wire->state != WIRE_DONE)
+        wire->state = WIRE_BROKEN;
+}
+
+void wire_free(struct wire *wire)
+{
+    free(wire->line);
+    wire->line = NULL;
+    wire->line_len = wire->line_cap = 0;
+}
