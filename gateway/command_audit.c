@@ -12,7 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "gateway/command_follow.h"
+#include "gateway/command_hint.h"
 #include "gateway/command_options.h"
 #include "gateway/command_store.h"
 #include "gateway/command_table.h"
@@ -27,6 +30,7 @@
 struct arguments {
     struct command_line line;
     struct audit_filter filter; /* slices point into argv */
+    bool follow;
 };
 
 static void member_slice(struct jsonout *out, const char *name, struct slice text)
@@ -85,6 +89,7 @@ void audit_record_write(struct jsonout *out, const struct audit_record *record)
 struct listing {
     struct table table;
     const struct audit_filter *filter;
+    bool dropped; /* one of them at least */
 };
 
 enum column {
@@ -148,11 +153,12 @@ static bool add_record(void *arg, const struct audit_record *record)
     struct table *table = &listing->table;
     if (!table_row_begin(table))
         return false;
+    listing->dropped |= record->kind == AUDIT_DROPPED;
     if (table->json)
         audit_record_write(&table->text, record);
     else
         write_cells(&table->text, record);
-    return table_row_end(table) && table->count < listing->filter->limit;
+    return table_row_end(table); /* the query ends by itself at its limit */
 }
 
 static enum store_error collect(struct store_reader *reader, void *arg)
@@ -170,24 +176,50 @@ static enum store_error collect(struct store_reader *reader, void *arg)
     return STORE_OK;
 }
 
-static int show(struct command_line *line)
+static int show_once(const struct store_place *place, struct listing *listing)
+{
+    struct table *table = &listing->table;
+    int status = place_read(place, collect, listing);
+    if (status == COMMAND_DONE && table->failed) {
+        command_complain("audit", "out of memory, try a smaller --limit");
+        status = COMMAND_STORE;
+    }
+    if (status == COMMAND_DONE && table->count == 0 && !table->json)
+        hint_complain(place, "no record matches", listing->filter, hint_records);
+    if (status == COMMAND_DONE && !table_print(table, "audit", true))
+        status = COMMAND_STORE;
+    if (status == COMMAND_DONE && listing->dropped && !table->json && isatty(STDOUT_FILENO) && isatty(STDERR_FILENO))
+        command_complain("audit", "`fencegate history KEY` tells which lease a dropped call lost to");
+    return status;
+}
+
+/* What somebody has to look at stands out. */
+static const char *colour(size_t column, const char *cell)
+{
+    static const struct {
+        const char *kind, *colour;
+    } colours[] = {{"dropped", "31"}, {"rejected", "33"}, {"unknown", "1;35"}, {"not-sent", "33"},
+                   {"raised", "36"},  {"reset", "1;36"},  {"resolved", "36"}};
+    for (size_t i = 0; column == COLUMN_KIND && i < sizeof colours / sizeof colours[0]; i++)
+        if (strcmp(cell, colours[i].kind) == 0)
+            return colours[i].colour;
+    return NULL;
+}
+
+static int run(struct command_line *line)
 {
     struct arguments *arguments = (struct arguments *)line;
     struct audit_filter *filter = &arguments->filter;
-    struct listing listing = {.table = {column_title, COLUMN_COUNT, .json = line->json}, .filter = filter};
+    struct listing listing = {.table = {column_title, COLUMN_COUNT, .json = line->json,
+                                        .soft = 1u << COLUMN_REQUEST | 1u << COLUMN_TARGET | 1u << COLUMN_NOTE,
+                                        .colour = colour},
+                              .filter = filter};
+    const struct follow follow = {&line->place, filter, &listing.table, add_record, &listing};
     filter->ns = line->ns;
     filter->descending = true;
     if (filter->limit == 0)
         filter->limit = LIMIT_DEFAULT;
-    int status = place_read(&line->place, collect, &listing);
-    if (status == COMMAND_DONE && listing.table.failed) {
-        command_complain("audit", "out of memory, try a smaller --limit");
-        status = COMMAND_STORE;
-    }
-    if (status == COMMAND_DONE && listing.table.count == 0 && !line->json)
-        command_complain("audit", "no record matches");
-    if (status == COMMAND_DONE && !table_print(&listing.table, "audit", true))
-        status = COMMAND_STORE;
+    int status = arguments->follow ? follow_run(&follow) : show_once(&line->place, &listing);
     table_free(&listing.table);
     return status;
 }
@@ -242,7 +274,15 @@ static const struct command_option options[] = {
     {"since", "TIME", "not before; 2026-11-30T01:02:03Z or an age: 90s, 15m, 2h, 1d", .take = take_since},
     {"until", "TIME", "before", .take = take_until},
     {"limit", "N", "the newest N, oldest of them first; 1 to 1000000, 100 unless given", .take = take_limit},
+    {"follow", .letter = 'f', .help = "then new records as they come, until Ctrl-C",
+     .at = offsetof(struct arguments, follow)},
 };
+
+static const char *judge(const struct command_line *line)
+{
+    const struct arguments *arguments = (const struct arguments *)line;
+    return arguments->follow && arguments->filter.until_ms != 0 ? "--until does not go with --follow" : NULL;
+}
 
 const struct command command_audit = {
     .name = "audit",
@@ -255,5 +295,6 @@ const struct command command_audit = {
     .options = options,
     .option_count = sizeof options / sizeof options[0],
     .size = sizeof(struct arguments),
-    .run = show,
+    .judge = judge,
+    .run = run,
 };

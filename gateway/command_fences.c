@@ -11,6 +11,7 @@
 
 #include <jansson.h>
 
+#include "gateway/command_hint.h"
 #include "gateway/command_options.h"
 #include "gateway/command_store.h"
 #include "gateway/command_table.h"
@@ -104,7 +105,8 @@ static int show(const struct arguments *arguments)
         command_complain("fences", "out of memory");
         status = COMMAND_STORE;
     } else if (status == COMMAND_DONE && one && listing.table.count == 0) {
-        command_complain("fences", "No token has been accepted for this key.");
+        const struct audit_filter key = {.ns = arguments->line.ns, .key = arguments->key};
+        hint_complain(&arguments->line.place, "No token has been accepted for this key", &key, hint_key);
         status = COMMAND_REFUSED;
     } else if (status == COMMAND_DONE && listing.table.count == 0 && !arguments->line.json) {
         command_complain("fences", "no fence matches");

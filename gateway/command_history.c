@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "gateway/command.h"
+#include "gateway/command_hint.h"
 #include "gateway/command_options.h"
 #include "gateway/command_store.h"
 #include "gateway/command_table.h"
@@ -261,7 +262,9 @@ static int run(struct command_line *line)
         command_complain("history", "out of memory, try a smaller --limit");
         status = COMMAND_STORE;
     } else if (status == COMMAND_DONE && story.len == 0) {
-        command_complain("history", "Nothing is known of this key: no token was accepted, no call recorded.");
+        const struct audit_filter key = {.ns = line->ns, .key = arguments->key};
+        hint_complain(&line->place, "Nothing is known of this key: no token was accepted, no call recorded", &key,
+                      hint_key);
         status = COMMAND_REFUSED;
     } else if (status == COMMAND_DONE) {
         status = print(arguments, &story);

@@ -357,7 +357,8 @@ static bool judge_options(struct parse *parse)
         return complain(parse->complaint, "takes -c FILE", "", "");
     if (command->place == PLACE_STORE && (place->config_file == NULL) == (place->store_path == NULL))
         return complain(parse->complaint, "give either -c FILE or --store DIR", "", "");
-    return true;
+    const char *wrong = command->judge == NULL ? NULL : command->judge(parse->line);
+    return wrong == NULL || complain(parse->complaint, wrong, "", "");
 }
 
 bool command_parse(const struct command *command, int argc, char **argv, struct command_line *line,

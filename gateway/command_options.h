@@ -74,6 +74,8 @@ struct command {
     const struct command_option *options;
     size_t option_count;
     size_t size; /* of its arguments, which are zero before they are filled */
+    /* What does not go together although each is right, or NULL. May be NULL itself. */
+    const char *(*judge)(const struct command_line *line);
     int (*run)(struct command_line *line);
 };
 

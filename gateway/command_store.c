@@ -8,6 +8,7 @@
  */
 #include "gateway/command_store.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <semaphore.h>
@@ -36,10 +37,12 @@ void command_complain(const char *command, const char *text)
 
 bool command_flush(const char *command)
 {
-    if (fflush(stdout) == 0 && !ferror(stdout))
+    if (!ferror(stdout) && fflush(stdout) == 0) /* after an error, what is left would only be tried again */
         return true;
-    fprintf(stderr, "fencegate %s: ", command);
-    perror("standard output");
+    if (command != NULL) {
+        fprintf(stderr, "fencegate %s: ", command);
+        perror("standard output");
+    }
     return false;
 }
 
@@ -47,6 +50,18 @@ static int fail(const struct store_place *place, int status, const char *text)
 {
     command_complain(place->command, text);
     return status;
+}
+
+int place_complain(const struct store_place *place, enum store_error error, const char *why)
+{
+    static const char no_store[] = "; is store.path right? `fencegate check -c FILE` shows it";
+    static const char not_ours[] = "; run this as the user that owns the store";
+    char text[WHY_CAP + sizeof no_store];
+    const char *hint = error == STORE_NOT_FOUND                       ? no_store
+                       : strstr(why, strerrordesc_np(EACCES)) != NULL ? not_ours
+                                                                      : "";
+    snprintf(text, sizeof text, "%s%s", why, hint);
+    return fail(place, COMMAND_STORE, text);
 }
 
 int place_find(struct store_place *place)
@@ -74,9 +89,10 @@ int place_read(const struct store_place *place, enum store_error (*read)(struct 
     struct store *store = NULL;
     struct store_reader *reader = NULL;
     char why[WHY_CAP] = "";
-    if (store_open_readonly(place->path, &store, why, sizeof why) != STORE_OK)
-        return fail(place, COMMAND_STORE, why);
-    enum store_error error = store_reader_open(store, &reader);
+    enum store_error error = store_open_readonly(place->path, &store, why, sizeof why);
+    if (error != STORE_OK)
+        return place_complain(place, error, why);
+    error = store_reader_open(store, &reader);
     if (error == STORE_OK)
         error = read(reader, arg);
     store_reader_close(&reader);
@@ -172,7 +188,7 @@ static bool change_directly(const struct store_place *place, struct direct *dire
     if (error == STORE_BUSY)
         return false;
     if (error != STORE_OK) {
-        *status = fail(place, COMMAND_STORE, why);
+        *status = place_complain(place, error, why);
         return true;
     }
     admin_address_remove(place->path); /* of a gateway that was killed */
@@ -314,8 +330,9 @@ static bool store_there(const struct store_place *place, int *status)
 {
     char why[WHY_CAP] = "";
     struct store *store = NULL;
-    if (store_open_readonly(place->path, &store, why, sizeof why) != STORE_OK) {
-        *status = fail(place, COMMAND_STORE, why); /* serving would make a new one: a misspelt path must not */
+    enum store_error error = store_open_readonly(place->path, &store, why, sizeof why);
+    if (error != STORE_OK) {
+        *status = place_complain(place, error, why); /* serving would make a new one: a misspelt path must not */
         return false;
     }
     store_close(&store);
@@ -336,7 +353,8 @@ int place_change(const struct store_place *place, enum store_op_kind kind, const
         const struct timespec pause = {0, PAUSE_MS * 1000000L};
         if (monotonic_ms() >= end) {
             status = fail(place, COMMAND_STORE,
-                          "the store is in use by another process, and no running gateway can be reached");
+                          "the store is in use by another process, and no running gateway can be reached; run this "
+                          "where the gateway runs (in its container, as its user)");
             break;
         }
         nanosleep(&pause, NULL);

@@ -37,7 +37,9 @@ int place_change(const struct store_place *place, enum store_op_kind kind, const
 bool place_ask(const struct store_place *place, struct slice ns, struct slice key, const char *rest,
                struct jsonout *out) __attribute__((warn_unused_result));
 
+/* Says `why` and, where there is one, what to do about it; COMMAND_STORE. */
+int place_complain(const struct store_place *place, enum store_error error, const char *why);
 void command_complain(const char *command, const char *text);
-bool command_flush(const char *command); /* false: standard output failed, which was said */
+bool command_flush(const char *command); /* false: standard output failed, which was said unless `command` is NULL */
 
 #endif

@@ -5,12 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "gateway/command_store.h"
+#include "gateway/command_terminal.h"
 #include "gateway/token.h"
 
-#define COLUMNS_MAX 16
-#define PAD_MAX 40 /* one long path must not push every row's next column off the screen */
+#define PAD_MAX 40    /* one long path must not push every row's next column off the screen */
+#define SOFT_LEAST 12 /* places that a cut cell keeps */
+#define BOLD "1"
+#define DIM "2"
 
 void cell_end(struct jsonout *out)
 {
@@ -81,79 +85,138 @@ bool table_row_end(struct table *table)
     return !table->failed;
 }
 
-/* Places that UTF-8 text takes on a terminal, near enough: code points. */
-static size_t width_of(const char *text)
+static void measure(struct table *table)
 {
-    size_t width = 0;
-    for (; *text != '\0'; text++)
-        width += (*text & 0xC0) != 0x80;
-    return width;
-}
-
-static void measure(const struct table *table, size_t *width)
-{
-    memset(width, 0, table->columns * sizeof *width);
     for (size_t row = 0; row < table->count; row++) {
         const char *cell = table->text.text + table->rows[row];
-        for (size_t column = 0; column < table->columns; column++, cell += strlen(cell) + 1) {
-            size_t cell_width = width_of(cell);
-            if (cell_width > width[column])
-                width[column] = cell_width;
+        for (size_t column = 0; column < table->columns; column++) {
+            size_t len = strlen(cell), width = display_width(cell, len);
+            if (width > table->width[column])
+                table->width[column] = width;
+            cell += len + 1;
         }
     }
     for (size_t column = 0; column < table->columns; column++) {
-        size_t title_width = strlen(table->titles[column]);
-        if (width[column] > 0 && width[column] < title_width)
-            width[column] = title_width;
-        if (width[column] > PAD_MAX)
-            width[column] = PAD_MAX;
+        size_t least = strlen(table->titles[column]);
+        if (table->width[column] > 0 && table->width[column] < least)
+            table->width[column] = least;
     }
 }
 
-/* Blanks are written only before a further cell, so that no row ends in them. */
-static void print_cell(const char *cell, size_t width, size_t *owed)
+struct layout {
+    struct terminal terminal;
+    size_t width[TABLE_COLUMNS_MAX]; /* to pad to */
+    unsigned cut;                    /* columns that are cut to their width */
+};
+
+static void lay_out(const struct table *table, struct layout *layout)
 {
+    size_t total = 0;
+    layout->cut = layout->terminal.width == 0 ? 0 : table->soft;
+    for (size_t column = 0; column < table->columns; column++) {
+        bool whole = (layout->cut & 1u << column) != 0; /* these give way when they have to, below */
+        layout->width[column] = whole || table->width[column] < PAD_MAX ? table->width[column] : PAD_MAX;
+        total += layout->width[column] == 0 ? 0 : layout->width[column] + 2;
+    }
+    while (layout->cut != 0 && total > layout->terminal.width + 2) { /* the last column has no blanks behind it */
+        size_t widest = 0, most = SOFT_LEAST;
+        for (size_t column = 0; column < table->columns; column++)
+            if ((layout->cut & 1u << column) != 0 && layout->width[column] > most) {
+                widest = column;
+                most = layout->width[column];
+            }
+        if (most == SOFT_LEAST)
+            break;
+        layout->width[widest]--;
+        total--;
+    }
+}
+
+static void print_coloured(const char *colour, const char *text, size_t len)
+{
+    if (colour != NULL)
+        printf("\033[%sm%.*s\033[0m", colour, (int)len, text);
+    else
+        fwrite(text, 1, len, stdout);
+}
+
+/* Blanks are written only before a further cell, so that no row ends in them. */
+static void print_cell(const struct layout *layout, size_t column, const char *cell, const char *colour, size_t *owed)
+{
+    size_t width = layout->width[column], len = strlen(cell), used;
     if (width == 0) /* empty in every row: the column is left out */
         return;
-    if (*cell == '\0')
+    if (len == 0) {
         cell = "-";
-    size_t used = width_of(cell);
-    printf("%*s%s", (int)*owed, "", cell);
+        len = 1;
+        colour = layout->terminal.colours ? DIM : NULL;
+    }
+    bool cut = (layout->cut & 1u << column) != 0 && display_width(cell, len) > width;
+    if (cut)
+        len = display_fit(cell, len, width - 1, &used);
+    else
+        used = display_width(cell, len);
+    printf("%*s", (int)*owed, "");
+    print_coloured(colour, cell, len);
+    if (cut)
+        fputs("\u2026", stdout);
+    used += cut;
     *owed = (used < width ? width - used : 0) + 2;
 }
 
-static void print_table(const struct table *table, bool reversed)
+static void print_titles(struct table *table, const struct layout *layout)
 {
-    size_t width[COLUMNS_MAX], owed = 0;
-    measure(table, width);
+    size_t owed = 0;
+    unsigned columns = 0;
     for (size_t column = 0; column < table->columns; column++)
-        print_cell(table->titles[column], width[column], &owed);
+        if (layout->width[column] > 0)
+            columns |= 1u << column;
+    if (columns == table->titled)
+        return;
+    table->titled = columns;
+    for (size_t column = 0; column < table->columns; column++)
+        print_cell(layout, column, table->titles[column], layout->terminal.colours ? BOLD : NULL, &owed);
     putchar('\n');
-    for (size_t row = 0; row < table->count; row++) {
+}
+
+static void print_table(struct table *table, bool reversed)
+{
+    struct layout layout = {.terminal = terminal_of(STDOUT_FILENO)};
+    measure(table);
+    lay_out(table, &layout);
+    print_titles(table, &layout);
+    bool colours = layout.terminal.colours && table->colour != NULL;
+    for (size_t row = 0; row < table->count && !ferror(stdout); row++) {
         const char *cell = table->text.text + table->rows[reversed ? table->count - 1 - row : row];
-        owed = 0;
+        size_t owed = 0;
         for (size_t column = 0; column < table->columns; column++, cell += strlen(cell) + 1)
-            print_cell(cell, width[column], &owed);
+            print_cell(&layout, column, cell, colours ? table->colour(column, cell) : NULL, &owed);
         putchar('\n');
     }
 }
 
 static void print_lines(const struct table *table, bool reversed)
 {
-    for (size_t i = 0; i < table->count; i++) {
+    for (size_t i = 0; i < table->count && !ferror(stdout); i++) {
         size_t row = reversed ? table->count - 1 - i : i;
         size_t end = row + 1 < table->count ? table->rows[row + 1] : table->text.len;
         fwrite(table->text.text + table->rows[row], 1, end - table->rows[row], stdout);
     }
 }
 
-bool table_print(const struct table *table, const char *command, bool reversed)
+bool table_print(struct table *table, const char *command, bool reversed)
 {
     if (table->json)
         print_lines(table, reversed);
     else if (table->count > 0)
         print_table(table, reversed);
     return command_flush(command);
+}
+
+void table_clear(struct table *table)
+{
+    table->count = 0;
+    jsonout_reset(&table->text);
 }
 
 void table_free(struct table *table)

@@ -1,6 +1,9 @@
 /* gateway/main.c - the subcommands: a row in `commands` each. What they do is elsewhere. */
+#include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "config/config.h"
 #include "gateway/command.h"
@@ -39,6 +42,28 @@ static void print_warning(void *arg, const char *line)
     printf("warning: %s\n", line);
 }
 
+/* What `store.path` and the like come to: relative paths and defaults are where mistakes hide. */
+static void print_settings(const struct config *config)
+{
+    printf("  listens on       %s port %u\n", config->listen_address, config->listen_port);
+    printf("  admin listener   %s port %u, token in %s%s\n", config->admin_address, config->admin_port,
+           config->admin_token_file != NULL ? config->admin_token_file : config->store_path,
+           config->admin_token_file != NULL ? "" : "/admin.token");
+    printf("  store            %s, at most %" PRIu64 " MiB\n", config->store_path, config->store_max_size >> 20);
+}
+
+static void print_routes(const struct config *config)
+{
+    static const char *const modes[] = {[FENCE_ENFORCE] = "enforce", [FENCE_OBSERVE] = "observe", [FENCE_OFF] = "off"};
+    for (size_t i = 0; i < config->route_count; i++) {
+        const struct config_route *route = &config->routes[i];
+        printf("  route %-10s %s%s -> %s%s, namespace %s, %s\n", route->name, route->host == NULL ? "" : route->host,
+               *route->path == '\0' ? "/" : route->path,
+               route->upstream_origin == NULL ? "the request's target" : route->upstream_origin,
+               route->upstream_path == NULL ? "" : route->upstream_path, route->ns, modes[route->mode]);
+    }
+}
+
 static int run_check(struct command_line *line)
 {
     char error[512];
@@ -50,6 +75,8 @@ static int run_check(struct command_line *line)
     }
     config_warnings(config, print_warning, NULL);
     printf("%s: ok, %zu route%s\n", file, config->route_count, config->route_count == 1 ? "" : "s");
+    print_settings(config);
+    print_routes(config);
     config_unref(&config);
     return command_flush("check") ? COMMAND_DONE : COMMAND_STORE;
 }
@@ -156,11 +183,23 @@ static int run_help(struct command_line *line)
     return command_flush("help") ? COMMAND_DONE : COMMAND_STORE;
 }
 
+/* Files take the lowest free descriptors: without this, what is printed with standard output closed could go into the
+ * store's. Opened so that what was closed still can't be used. */
+static bool keep_standard_streams(void)
+{
+    bool ok = true;
+    for (int fd = STDIN_FILENO; ok && fd <= STDERR_FILENO; fd++)
+        ok = fcntl(fd, F_GETFD) >= 0 || open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) == fd;
+    return ok;
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
         const char *option, *name;
     } also[] = {{"--version", "version"}, {"-V", "version"}, {"--help", "help"}, {"-h", "help"}};
+    if (!keep_standard_streams())
+        return COMMAND_STORE;
     if (argc < 2) {
         fprintf(stderr, "fencegate: a subcommand is needed\nTry 'fencegate help'.\n");
         return COMMAND_USAGE;
