@@ -14,7 +14,7 @@ COMPILE = $(CC) -std=c11 -D_GNU_SOURCE -I. -pthread $(WARN) $(WERROR) $(OPT) $(P
 
 DEPS_BUILD = gcc libc6-dev pkg-config libmicrohttpd-dev libcurl4-openssl-dev libssl-dev libjansson-dev liblmdb-dev
 DEPS_RUN = python3 ca-certificates curl
-DEPS_TEST = libcmocka-dev python3-pytest clang clang-format cppcheck strace openssl lmdb-utils libfaketime e2fsprogs mount spin \
+DEPS_TEST = libcmocka-dev groff-base python3-pytest clang clang-format cppcheck strace openssl lmdb-utils libfaketime e2fsprogs mount spin \
     chromium chromium-driver python3-selenium
 SUDO = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 APT = $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0
@@ -137,6 +137,8 @@ install: all ## install under $(DESTDIR)$(PREFIX)
 	install -D -m 755 $(BUILD)/fencegate $(DESTDIR)$(PREFIX)/bin/fencegate
 	install -D -m 644 -t $(DOC) README.md LICENSE config/REFERENCE.md config/example.json
 	install -D -m 644 -t $(DOC)/example config/example/*
+	install -D -m 644 config/fencegate.1 $(DESTDIR)$(PREFIX)/share/man/man1/fencegate.1
+	install -D -m 644 config/fencegate.bash-completion $(DESTDIR)$(PREFIX)/share/bash-completion/completions/fencegate
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed 's,/usr/local/,$(PREFIX)/,' config/fencegate.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/fencegate.service
 

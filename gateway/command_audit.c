@@ -278,6 +278,18 @@ static const struct command_option options[] = {
      .at = offsetof(struct arguments, follow)},
 };
 
+/* The reasons that records have: those of calls, and that of what a crash leaves. */
+#define REASON(id, slug, status, kind, retry_after, title) REASON_OF_##kind(slug, title)
+#define REASON_OF_NONE(slug, title)
+#define REASON_OF_REJECTED(slug, title) "  " slug ": " title "\n"
+#define REASON_OF_DROPPED(slug, title) "  " slug ": " title "\n"
+#define REASON_OF_NOT_SENT(slug, title) "  " slug ": " title "\n"
+#define REASON_OF_UNKNOWN(slug, title) "  " slug ": " title "\n"
+static const char notes[] = "Reasons:\n"
+#include "gateway/reason.def"
+                            "  gateway-crash: The gateway ended with the call under way\n";
+#undef REASON
+
 static const char *judge(const struct command_line *line)
 {
     const struct arguments *arguments = (const struct arguments *)line;
@@ -287,6 +299,7 @@ static const char *judge(const struct command_line *line)
 const struct command command_audit = {
     .name = "audit",
     .summary = "what went out, what was dropped, and why",
+    .notes = notes,
     .place = PLACE_STORE,
     .json = true,
     .ns = true,

@@ -15,7 +15,7 @@ import unicodedata
 
 import pytest
 
-from gateway import BINARY, PATIENCE, REPORTS, Gateway, eventually, route, run
+from gateway import BINARY, PATIENCE, REPORTS, ROOT, Gateway, eventually, route, run
 
 
 class Follower:
@@ -347,3 +347,66 @@ def test_closed_standard_output_is_an_error_and_reaches_no_file_of_the_store(sho
     assert run("audit", "-c", shown.config).returncode == 0
     full = subprocess.run(f"exec {BINARY} audit -c {shown.config} >/dev/full", shell=True, capture_output=True, text=True, timeout=PATIENCE)
     assert full.returncode == 3 and "No space" in full.stderr
+
+
+# -- completion and manual
+
+
+def completed(*words, env=None):
+    """What bash offers for the last of the words."""
+    script = 'source "$COMPLETION"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _fencegate; printf "%s\\n" "${COMPREPLY[@]}"'
+    done = subprocess.run(["bash", "--norc", "-c", script, "bash", BINARY, *map(str, words)], capture_output=True, text=True, timeout=PATIENCE,
+                          env={**os.environ, "COMPLETION": str(ROOT / "config" / "fencegate.bash-completion"), **(env or {})})
+    assert done.returncode == 0 and done.stderr == "", done
+    return done.stdout.split()
+
+
+def commands():
+    """The names in `fencegate help`, each with the options of its own help."""
+    names = re.findall(r"^  ([a-z]+) {2,}\S", run("help").stdout, re.M)
+    assert {"serve", "check", "audit", "fences", "history", "effects", "version", "help"} <= set(names)
+    return {name: re.findall(r"^  (?:-., |    )(--[a-z-]+)", run("help", name).stdout, re.M) for name in names}
+
+
+def test_completion_knows_every_command_and_option():
+    known = commands()
+    assert completed("") == list(known) and completed("help", "") == list(known) and completed("au") == ["audit"]
+    for name, options in known.items():
+        assert "--help" in options
+        if name != "help":
+            assert completed(name, "--") == options
+
+
+def test_completion_of_words_and_values(shown, tmp_path):
+    assert completed("fences", "") == ["list", "get", "raise", "reset"]
+    assert completed("effects", "-c", shown.config, "r") == ["resolve"]
+    assert completed("fences", "get", "") == [] and completed("fences", "get", "--n") == ["--namespace"]
+    assert completed("audit", "--kind", "d") == ["dropped"] and completed("audit", "--kind", "=", "re") == ["rejected", "reset", "resolved"]
+    reasons = completed("audit", "--reason", "=")
+    assert {"stale-token", "superseded", "gateway-crash", "upstream-failed"} <= set(reasons) and "no-route" not in reasons
+    assert completed("fences", "raise", "k", "5", "--reason", "") == []
+    assert completed("audit", "--limit", "") == [] and completed("audit", "--key", "-") == []
+    assert completed("audit", "-c", shown.config, "--route", "") == ["pay"]
+    assert completed("audit", "--config", "=", shown.config, "--route", "=", "p") == ["pay"]
+    (tmp_path / "store").mkdir()
+    (tmp_path / "settings.json").write_text("")
+    assert completed("check", "-c", f"{tmp_path}/set") == [f"{tmp_path}/settings.json"]
+    assert completed("audit", "--store", f"{tmp_path}/s") == [f"{tmp_path}/store"]
+
+
+def test_the_manual_has_every_command_and_option():
+    text = (ROOT / "config" / "fencegate.1").read_text().replace("\\-", "-")
+    for name, options in commands().items():
+        assert re.search(rf'^\.(B|BI) "?{name}\b', text, re.M), name
+        for option in options:
+            assert option in text, option
+        for action in re.findall(rf"^(?:usage:|      ) fencegate {name} ([a-z-]+)", run("help", name).stdout, re.M):
+            assert re.search(rf'^\.(B|BI) "?{name} {action}\b', text, re.M), (name, action)
+    for other in ("NO_COLOR", "SIGHUP", "SIGTERM", "admin.token", "data.mdb", "EXIT STATUS"):
+        assert other in text
+
+
+@pytest.mark.skipif(not shutil.which("groff"), reason="no groff")
+def test_the_manual_is_sound():
+    done = subprocess.run(["groff", "-ww", "-man", "-Tutf8", ROOT / "config" / "fencegate.1"], capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0 and done.stderr == "" and "receipt 4711" in done.stdout
