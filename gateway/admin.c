@@ -11,7 +11,6 @@
 #include <arpa/inet.h>
 #include <limits.h>
 #include <microhttpd.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
@@ -454,59 +453,6 @@ static void *admin_thread(void *arg)
     return NULL;
 }
 
-static int open_listener(const struct addrinfo *info)
-{
-    int on = 1;
-    int fd = socket(info->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0) {
-        return -1;
-    }
-    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-        bind(fd, info->ai_addr, info->ai_addrlen) != 0 || listen(fd, SOMAXCONN) != 0) {
-        int saved = errno;
-        close(fd);
-        errno = saved;
-        return -1;
-    }
-    return fd;
-}
-
-static bool real_port(int fd, uint16_t *port)
-{
-    union {
-        struct sockaddr any;
-        struct sockaddr_in v4;
-        struct sockaddr_in6 v6;
-    } address;
-    socklen_t len = sizeof address;
-    if (getsockname(fd, &address.any, &len) != 0) {
-        return false;
-    }
-    *port = ntohs(address.any.sa_family == AF_INET6 ? address.v6.sin6_port : address.v4.sin_port);
-    return true;
-}
-
-/* A socket of our own rather than the daemon's: a failed start can then say why. */
-static bool start_listening(struct admin *admin, uint16_t *port, char *error, size_t error_cap)
-{
-    const struct admin_options *options = &admin->context.options;
-    const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
-    struct addrinfo *info = NULL;
-    char digits[8];
-    snprintf(digits, sizeof digits, "%u", options->port);
-    if (getaddrinfo(options->address, digits, &hints, &info) != 0) {
-        snprintf(error, error_cap, "admin listener: %s is not an IP address", options->address);
-        return false;
-    }
-    admin->listen_fd = open_listener(info);
-    freeaddrinfo(info);
-    if (admin->listen_fd < 0 || !real_port(admin->listen_fd, port)) {
-        snprintf(error, error_cap, "admin listener: %s port %u: %s", options->address, options->port, strerror(errno));
-        return false;
-    }
-    return true;
-}
-
 static bool start_daemon(struct admin *admin)
 {
     admin->daemon = MHD_start_daemon(
@@ -562,7 +508,7 @@ struct admin *admin_start(const struct admin_options *options, uint16_t *port, c
     admin->store_path = strdup(options->store_path);
     bool ready = inbox_init(&admin->context.inbox) && admin->stop_fd >= 0 && admin->store_path != NULL;
     if (admin_token_load(options->token_file, options->store_path, &admin->context.token, error, error_cap) &&
-        start_listening(admin, port, error, error_cap)) {
+        (admin->listen_fd = admin_listen(options->address, options->port, port, error, error_cap)) >= 0) {
         admin_address_write(options->store_path, admin->listen_fd);
         if (ready && start_daemon(admin) && open_doors(admin) && start_thread(admin)) {
             return admin;

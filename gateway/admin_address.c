@@ -1,9 +1,10 @@
-/* gateway/admin_address.c - the file admin.addr, see admin_address.h. */
+/* gateway/admin_address.c - the listening socket and the file admin.addr, see admin_address.h. */
 #include "gateway/admin_address.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
@@ -87,4 +88,58 @@ bool admin_address_read(const char *store_path, char out[ADMIN_ADDRESS_CAP])
     }
     out[len - 1] = '\0';
     return strspn(out, "0123456789abcdef.:[]") == strlen(out);
+}
+
+static int open_listener(const struct addrinfo *info)
+{
+    int on = 1;
+    int fd = socket(info->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return -1;
+    }
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+        bind(fd, info->ai_addr, info->ai_addrlen) != 0 || listen(fd, SOMAXCONN) != 0) {
+        int saved = errno;
+        close(fd);
+        errno = saved;
+        return -1;
+    }
+    return fd;
+}
+
+static bool real_port(int fd, uint16_t *port)
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } address;
+    socklen_t len = sizeof address;
+    if (getsockname(fd, &address.any, &len) != 0) {
+        return false;
+    }
+    *port = ntohs(address.any.sa_family == AF_INET6 ? address.v6.sin6_port : address.v4.sin_port);
+    return true;
+}
+
+int admin_listen(const char *address, uint16_t wanted, uint16_t *port, char *error, size_t error_cap)
+{
+    const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
+    struct addrinfo *info = NULL;
+    char digits[8];
+    snprintf(digits, sizeof digits, "%u", wanted);
+    if (getaddrinfo(address, digits, &hints, &info) != 0) {
+        snprintf(error, error_cap, "admin listener: %s is not an IP address", address);
+        return -1;
+    }
+    int fd = open_listener(info);
+    freeaddrinfo(info);
+    if (fd < 0 || !real_port(fd, port)) {
+        snprintf(error, error_cap, "admin listener: %s port %u: %s", address, wanted, strerror(errno));
+        if (fd >= 0) {
+            close(fd);
+        }
+        return -1;
+    }
+    return fd;
 }

@@ -4,12 +4,13 @@ import json
 import re
 import ssl
 import subprocess
+import threading
 
 import pytest
 
 import expect
 from client import Connection, request
-from gateway import ROOT, eventually, route
+from gateway import ROOT, Gateway, eventually, route
 from partner import Held
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
@@ -235,3 +236,33 @@ def test_the_life_of_the_process_is_told(launch, new_partner, mark):
     assert (stop["event"], stop["signal"], stop["running"], stop["grace_ms"]) == ("stop", "SIGTERM", 1, 100)
     assert cut["level"] == "warn"
     assert (stopped["event"], stopped["level"], stopped["cut"], stopped["exit_status"]) == ("stopped", "warn", 1, 4)
+
+
+class Deaf(Gateway):
+    """Nobody reads its log until `listening` is set."""
+
+    def _read_stderr(self, stream):
+        self.listening.wait()
+        super()._read_stderr(stream)
+
+
+def test_lost_lines_are_counted(partner, mark, tmp_path):
+    Deaf.listening = threading.Event()
+    gw = Deaf(tmp_path, [route(partner, name="long", path="/long")]).start()
+    try:
+        path, calls = "/none/" + "p" * 1000, 4000  # more than the queue and the pipe hold
+        for _ in range(calls // 100):
+            with gw.connect() as connection:
+                connection.send(request("GET", path) * 100)
+                assert [connection.receive("GET").status for _ in range(100)] == [404] * 100
+        assert gw.admin("/readyz", token=None).status == 200
+    finally:
+        Deaf.listening.set()
+
+    def lost():
+        return sum(line["lines"] for line in events(gw, "log-lines-lost"))
+
+    eventually(lambda: len(events(gw, "request")) + lost() == calls, what="an account of every line")
+    assert 0 < lost() < calls and events(gw, "log-lines-lost")[0]["level"] == "warn"
+    assert gw.stop() == 0
+    whole(gw)
