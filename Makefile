@@ -47,7 +47,7 @@ MAKEFLAGS += -j$(shell nproc) --no-print-directory
 endif
 say = $(if $(filter-out 0,$(V)),,@printf '  %-6s %s\n' '$1' '$2';)
 
-.PHONY: all run demo test model model-long sweep sweep-long harness test-long deps deps-run deps-test lint layers format install image image-test bench unit e2e objects clean help
+.PHONY: all run demo test test-clients model model-long sweep sweep-long harness test-long deps deps-run deps-test lint layers format install image image-test bench unit e2e objects clean help
 all: $(BUILD)/fencegate ## build build/fencegate (the default)
 
 $(BUILD)/fencegate: $(OBJ)
@@ -120,6 +120,15 @@ harness: all deps-test ## histories, idle limit, last look, kills, power cuts (r
 	@env FENCEGATE_BIN=$(abspath $(BUILD)/fencegate) /usr/bin/python3 -B tests/harness/run.py $(or $(HARNESS),short)
 test-long: ## 1,000 histories of 2,000 requests, 1,000 power cuts, 2,000 kills, planted mistakes (half an hour)
 	@$(MAKE) harness HARNESS="$(or $(HARNESS),long)"
+
+# What npm brings stays in the build folder; it is asked again only when the pinned versions change.
+CLIENTS = $(BUILD)/clients
+test-clients: all ## partners' own SDKs against the gateway (npm, from its registry; versions are pinned)
+	$(if $(shell command -v npm),,$(call install,nodejs npm))
+	@printf '  TEST   clients\n'; mkdir -p $(CLIENTS); cp tests/clients/* $(CLIENTS)/
+	@cd $(CLIENTS) && { cmp -s package-lock.json node_modules/.pinned || { npm ci --ignore-scripts --no-audit --no-fund \
+	    --loglevel=error && cp package-lock.json node_modules/.pinned; }; }
+	@FENCEGATE_BIN=$(abspath $(BUILD)/fencegate) node --test $(CLIENTS)/clients.test.mjs
 
 lint: layers deps-test ## layer rule, clang -Werror, cppcheck, clang-format
 	@$(MAKE) $(CLANG) objects
