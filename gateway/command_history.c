@@ -192,7 +192,7 @@ static int print_story(const json_t *story)
     struct jsonout end = {0};
     for (size_t i = 0; i < COLUMN_COUNT; i++)
         titles[i] = columns[i].title;
-    struct table table = {titles, COLUMN_COUNT, .json = false};
+    struct table table = {titles, COLUMN_COUNT, .json = false, .soft = 1u << COLUMN_BY};
     add_rows(&table, story);
     add_end(&end, story);
     int status = COMMAND_DONE;
