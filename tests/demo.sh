@@ -124,6 +124,7 @@ cat <<END
 
 Proxy  $proxy/pay/...  (to the stand-in partner at $partner_url)
 Admin  $admin
+Page   $admin/  (it asks for the token in $dir/store/admin.token)
 
 Try:
   curl -i -H "Workflow-Key: order-17" -H "Fencing-Token: 43" -d amount=4200 $proxy/pay/v1/charges

@@ -18,9 +18,6 @@ export class Refusal extends Error {
 /* No answer came, or one that is not the gateway's. */
 export class Unreachable extends Error {}
 
-/* A look that another one has overtaken; nobody needs to hear of it. */
-export class Overtaken extends Error {}
-
 export const token = {
   get: () => sessionStorage.getItem(STORED),
   set: (text) => sessionStorage.setItem(STORED, text),

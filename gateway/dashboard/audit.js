@@ -128,13 +128,15 @@ export class AuditView {
 
   /* A refused filter is shown here; a lost or forbidden connection is the page's affair. */
   #failed(error, turn) {
-    if (turn === this.turn && error instanceof api.Refusal && error.status !== 401) {
-      this.table.clear();
-      this.olderButton.hidden = true;
-      this.#showProblem(error);
+    if (turn !== this.turn) {
       return;
     }
-    throw error;
+    if (!(error instanceof api.Refusal) || error.status === 401) {
+      throw error;
+    }
+    this.table.clear();
+    this.olderButton.hidden = true;
+    this.#showProblem(error);
   }
 
   /* Called every second while the page is seen. */

@@ -178,8 +178,10 @@ function takeToken(event) {
     return;
   }
   api.token.set(text);
-  enter();
+  enter().then(focusHead);
 }
+
+function focusHead() { document.querySelector("#view h2[tabindex]")?.focus({ preventScroll: true }); }
 
 /* Goes in with the token there is; the first answer says whether it is the right one. */
 async function enter() {
@@ -206,9 +208,35 @@ function forget() {
 
 /* ---- start ---- */
 
+/* Names that a page on the internet can't have; the gateway's own rule, which its data calls enforce. */
+function isPrivate(host) {
+  return host.startsWith("[") || !host.includes(".") || /^[0-9.]+$/.test(host) ||
+    /\.(localhost|local|internal|svc)$/.test(host);
+}
+
+/* Under any other name the gateway is asked whether it would listen before the token is: who lent this page their name
+ * could read what is kept under it. */
+async function begin() {
+  if (api.token.get() !== null) {
+    enter();
+    return;
+  }
+  if (!isPrivate(location.hostname.replace(/\.$/, ""))) {
+    try {
+      await api.stats();
+    } catch (error) {
+      if (!(error instanceof api.Refusal) || error.status !== 401) {
+        failed(error);
+        return;
+      }
+    }
+  }
+  askToken(false);
+}
+
 window.addEventListener("hashchange", async () => {
   await show();
-  document.querySelector("#view h2[tabindex]")?.focus({ preventScroll: true });
+  focusHead();
 });
 document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : beat()));
 document.querySelector("#login form").addEventListener("submit", takeToken);
@@ -217,8 +245,5 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   document.getElementById("main").focus();
 });
 forgetButton.addEventListener("click", forget);
-if (api.token.get() === null) {
-  askToken(false);
-} else {
-  enter();
-}
+document.getElementById("start").remove();
+begin();

@@ -57,6 +57,9 @@ class Paged {
       this.note.textContent = this.body.children.length === 0 ? this.nothing : "";
       this.table.hidden = this.body.children.length === 0;
     } catch (error) {
+      if (turn !== this.turn) {
+        return;
+      }
       if (!(error instanceof api.Refusal) || error.status === 401) {
         throw error;
       }

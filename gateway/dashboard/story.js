@@ -147,14 +147,18 @@ export class StoryView {
         this.#show();
       }
     } catch (error) {
-      if (turn !== this.turn || !(error instanceof api.Refusal) || error.status === 401) {
+      if (turn !== this.turn) {
+        return;
+      }
+      if (!(error instanceof api.Refusal) || error.status === 401) {
         throw error;
       }
       this.history = error.status === 404 ? null : undefined;
       this.refused = true;
       this.root.replaceChildren(this.#head(),
         error.status === 404 ?
-          el("p", { class: "empty" }, "This key has neither a fence nor a record nor a call in flight.") :
+          el("p", { class: "empty" }, "This key has neither a fence nor a record nor a call in flight. ",
+            el("button", { type: "button", onclick: () => this.load() }, "Look again")) :
           el("p", { class: "problem", role: "alert" }, api.inWords(error)));
     }
   }

@@ -93,6 +93,11 @@ def test_the_files_take_no_markup_from_data_and_nothing_from_elsewhere():
 # -- the browser
 
 
+SHOWN = """
+return [...document.querySelectorAll(arguments[0])].filter((node) => node.checkVisibility() && arguments[1].every((text) => node.innerText.includes(text)));
+"""
+
+
 class Page:
     """What a person does with the page. Everything waits for what it needs to see."""
 
@@ -109,9 +114,9 @@ class Page:
                 return None
         return eventually(once, 2 * PATIENCE, what)
 
-    def all(self, selector, text=None):
-        found = self.driver.find_elements(By.CSS_SELECTOR, selector)
-        return [element for element in found if element.is_displayed() and (text is None or text in element.text)]
+    def all(self, selector, *texts):
+        """What is shown and has all these texts."""
+        return self.driver.execute_script(SHOWN, selector, [text for text in texts if text is not None])
 
     def see(self, selector, text=None):
         return self.until(lambda: next(iter(self.all(selector, text)), None), f"{selector} with {text!r}")
@@ -152,7 +157,7 @@ class Page:
         self.driver.execute_script("location.hash = arguments[0]", fragment)
 
     def rows(self, *texts):
-        return [row for row in self.all(".records .row") if all(text in row.text for text in texts)]
+        return self.all(".records .row", *texts)
 
     def fits(self):
         """No sideways scrolling of the page."""
@@ -192,8 +197,9 @@ def page(driver):
     page.scheme("light")
     yield page
     page.check()
-    if driver.current_url.startswith("http"):
-        driver.execute_script("sessionStorage.clear()")
+    driver.execute_script("sessionStorage.clear()")
+    driver.get("about:blank")
+    driver.get_log("browser")  # what came after the check is nobody's
 
 
 @pytest.fixture(scope="module")
@@ -379,6 +385,30 @@ def test_keys_made_to_do_harm_are_text(page, gw):
     assert page.driver.execute_script("return document.querySelectorAll('main img, main script, main iframe').length") == 0
 
 
+def test_older_records_come_on_demand_and_the_page_does_not_grow_without_end(page, gw, mark):
+    def calls(number):
+        for call in [gw.send_off(f"/pay/{mark}", 5, mark) for _ in range(number)]:
+            expect.relayed(call.result(2 * PATIENCE))
+
+    calls(120)
+    gw.wait_audit(120, key=mark)
+    page.open(gw, f"#/?key={mark}")
+    page.see(".state", "100 records shown")
+    page.click("button", "Older records")
+    page.see(".state", "following, 120 records shown")
+    ids = page.driver.execute_script("return [...document.querySelectorAll('.row')].map((row) => Number(row.dataset.id))")
+    assert ids == sorted(set(ids), reverse=True)
+    assert not page.all("button", "Older records")
+    calls(400)
+    newest = gw.wait_audit(520, key=mark)[-1]["id"]
+    page.until(lambda: page.all(f".row[data-id='{newest}']"), "the newest record")
+    page.see(".state", "500 records shown")
+    page.click("button", "Older records")
+    page.see(".state", "paused, 500 records shown")
+    page.click("button", "Back to the newest")
+    page.see(".state", "following, 100 records shown")
+
+
 def test_a_wrong_token_is_asked_for_again_and_the_right_one_can_be_forgotten(page, gw):
     page.driver.get(f"http://127.0.0.1:{gw.admin_port}/#/keys")
     for wrong in ("wrong", "p\u00e4ss"):
@@ -420,10 +450,11 @@ def focused(page):
     return page.driver.switch_to.active_element
 
 
-def tab_to(page, fits, most=60):
+def tab_to(page, fits, most=30, back=False):
     """Tab until the focus is on what fits; everything on the way must show that it has the focus."""
     for _ in range(most):
-        ActionChains(page.driver).send_keys(Keys.TAB).perform()
+        keys = ActionChains(page.driver)
+        (keys.key_down(Keys.SHIFT).send_keys(Keys.TAB).key_up(Keys.SHIFT) if back else keys.send_keys(Keys.TAB)).perform()
         element = focused(page)
         if element.tag_name != "body":
             style = page.driver.execute_script("const s = getComputedStyle(arguments[0]); return s.outlineStyle + s.outlineWidth", element)
@@ -436,11 +467,10 @@ def tab_to(page, fits, most=60):
 def test_with_the_keyboard_alone(page, gw):
     page.driver.get(f"http://127.0.0.1:{gw.admin_port}/")
     page.until(lambda: focused(page).get_attribute("id") == "token", "the focus in the token's field")
-    focused(page).send_keys(gw.admin_token, Keys.ENTER)
-    page.until(lambda: page.rows(), "the records")
-    page.driver.execute_script("document.activeElement.blur()")
-    tab_to(page, lambda e: "Skip to the content" in e.text).send_keys(Keys.ENTER)
+    tab_to(page, lambda e: "Skip to the content" in e.text, back=True).send_keys(Keys.ENTER)
     page.until(lambda: focused(page).get_attribute("id") == "main", "the focus in the content")
+    tab_to(page, lambda e: e.get_attribute("id") == "token").send_keys(gw.admin_token, Keys.ENTER)
+    page.until(lambda: focused(page).get_attribute("id") == "audit-head", "the focus at the head of the audit")
     tab_to(page, lambda e: e.get_attribute("name") == "key").send_keys("order-17", Keys.ENTER)
     page.until(lambda: len(page.rows()) == 3, "the records of order-17")
     more = tab_to(page, lambda e: "more" in (e.get_attribute("class") or ""))
@@ -506,9 +536,40 @@ def test_a_restart_is_seen_and_survived(page, launch, partner, mark):
     page.allowed += ["ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE", "503 (Service Unavailable)"]
 
 
+ALARMED = """
+const real = window.fetch;
+window.fetch = async (url, options) => {
+    const answer = await real(url, options);
+    if (!url.endsWith("v1/stats")) { return answer; }
+    const stats = await answer.json();
+    stats.state = "not-ready";
+    stats.reason = "no space left on device";
+    stats.store.used_bytes = stats.store.max_bytes * 0.9;
+    stats.alarms = [{ name: "in-doubt", since: stats.started_at, text: "An effect waits for somebody to ask the partner." },
+        { name: "token-regression", route: "<b>payments", since: stats.started_at, text: "Many keys got stale tokens." }];
+    return Response.json(stats);
+};
+"""
+
+
+def test_alarms_and_limits_are_seen(page, gw):
+    page.open(gw)
+    page.see("#state", "Ready")
+    page.driver.execute_script(ALARMED)
+    page.see("#state", "Not ready: no space left on device")
+    page.see(".alarms li", "in doubt An effect waits for somebody")
+    page.see(".alarms li", "on <b>payments: Many keys got stale tokens.")
+    page.see(".gauge.nearly", "Store")
+    page.click(".alarms a", "Stale calls")
+    page.until(lambda: page.see(".filter [name=reason]").get_attribute("value") == "stale-token", "the filter")
+    page.click(".alarms a", "Effects in doubt")
+    page.see("h2", "In doubt")
+
+
 def test_under_a_foreign_name_the_page_says_that_it_gets_no_data(page, gw):
-    page.open(gw, host=FOREIGN)
+    page.driver.get(f"http://{FOREIGN}:{gw.admin_port}/")
     page.see("#banner", "The gateway refuses to give data to this page: Host must be an IP address")
+    assert not page.all("#token"), "the token is not asked for where another's page could read it"
     page.allowed.append("400 (Bad Request)")
 
 
