@@ -19,6 +19,7 @@ const BEAT_MAX_MS = 15000;
 const place = document.getElementById("view");
 const banner = document.getElementById("banner");
 const login = document.getElementById("login");
+const nav = document.querySelector("nav");
 const forgetButton = document.getElementById("forget");
 
 const status = new Status();
@@ -70,7 +71,7 @@ function showParts(name) {
     current = entry;
     place.replaceChildren(status.root, ...(entry.parts ?? [entry.view.root]));
   }
-  document.querySelectorAll("nav a").forEach((link) => {
+  nav.querySelectorAll("a").forEach((link) => {
     if (link.getAttribute("href") === `#/${name}`) {
       link.setAttribute("aria-current", "page");
     } else {
@@ -159,6 +160,7 @@ function askToken(wrong) {
   document.querySelectorAll("dialog").forEach((dialog) => dialog.close());
   login.hidden = false;
   place.hidden = true;
+  nav.hidden = true;
   forgetButton.hidden = true;
   banner.hidden = true;
   status.pill.hidden = true;
@@ -188,6 +190,7 @@ async function enter() {
   login.hidden = true;
   place.hidden = false;
   status.pill.hidden = false;
+  nav.hidden = false;
   forgetButton.hidden = false;
   failures = 0;
   statsDue = 0;

@@ -25,8 +25,8 @@ function alarmLink(alarm) {
 }
 
 function alarmItem(alarm) {
-  return el("li", {}, el("strong", {}, alarm.name.replaceAll("-", " ")), " ",
-    alarm.route === undefined ? [] : `on ${alarm.route}: `, alarm.text, alarmLink(alarm),
+  const place = alarm.route === undefined ? "" : ` on ${alarm.route}`;
+  return el("li", {}, el("strong", {}, alarm.name.replaceAll("-", " ")), `${place}: ${alarm.text}`, alarmLink(alarm),
     el("span", { class: "faint" }, " since ", timeOf(alarm.since, false)));
 }
 
