@@ -43,7 +43,8 @@ const views = {
 };
 
 let current;
-let opened = false; /* the view was told what to show: it may be kept up to date */
+let opened = false; /* the view was told what to show: it may be kept up to date ... */
+let opening = 0;    /* ... while none is just being told */
 let timer;
 let failures = 0;
 let statsDue = 0;
@@ -87,11 +88,14 @@ async function show() {
   const { name, parts, parameters } = readHash();
   showParts(name);
   opened = true;
+  opening++;
   document.title = `${name === "key" ? parts[1] : current.title} \u00B7 Fencegate`;
   try {
     await current.view.open(parameters, parts);
   } catch (error) {
     failed(error);
+  } finally {
+    opening--;
   }
 }
 
@@ -111,7 +115,7 @@ async function beat() {
       audit.setRoutes(stats.routes.map((route) => route.name));
     }
     reached();
-    if (opened) {
+    if (opened && opening === 0) {
       await current.view.tick();
     }
   } catch (error) {

@@ -4,7 +4,7 @@
 
 import * as api from "./api.js";
 import {raise, reset} from "./change.js";
-import {el, outside, storyLink, timeOf, token} from "./dom.js";
+import {el, isBusy, outside, storyLink, timeOf, token} from "./dom.js";
 import {lanes} from "./lanes.js";
 import {kindMark, RecordTable} from "./records.js";
 import {before, count, grouped, higher, lasting} from "./words.js";
@@ -129,7 +129,7 @@ export class StoryView {
       this.#show();
     } else {
       this.history = undefined;
-      this.root.replaceChildren(this.#head(), el("p", { class: "faint" }, "Looking it up\u2026"));
+      this.#render(this.#head(), el("p", { class: "faint" }, "Looking it up\u2026"));
     }
     await this.load();
   }
@@ -155,7 +155,7 @@ export class StoryView {
       }
       this.history = error.status === 404 ? null : undefined;
       this.refused = true;
-      this.root.replaceChildren(this.#head(),
+      this.#render(this.#head(),
         error.status === 404 ?
           el("p", { class: "empty" }, "This key has neither a fence nor a record nor a call in flight. ",
             el("button", { type: "button", onclick: () => this.load() }, "Look again")) :
@@ -174,6 +174,15 @@ export class StoryView {
       if (turn === this.turn && JSON.stringify(history) !== JSON.stringify(this.history)) {
         this.news.hidden = false;
       }
+    }
+  }
+
+  /* Whoever was in what is replaced is taken to the head of the new. */
+  #render(...parts) {
+    const inside = isBusy(this.root);
+    this.root.replaceChildren(...parts);
+    if (inside) {
+      this.root.querySelector("h2").focus({ preventScroll: true });
     }
   }
 
@@ -214,7 +223,7 @@ export class StoryView {
     ];
     const records = this.#recordSection();
     const chosen = this.only.token !== null || this.only.effect !== null;
-    this.root.replaceChildren(this.#head(), this.news, facts, ...(chosen ? [records, ...story] : [...story, records]));
+    this.#render(this.#head(), this.news, facts, ...(chosen ? [records, ...story] : [...story, records]));
   }
 
   #recordSection() {
