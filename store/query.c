@@ -19,6 +19,7 @@
 #include "store/fence.h"
 #include "store/handle.h"
 #include "store/record.h"
+#include "store/source.h"
 
 #define SLICE_LOOKS 4096        /* most records looked at in one transaction */
 #define SLICE_RECORDS 64        /* most copied out of it */
@@ -67,13 +68,12 @@ struct scan {
     struct store_reader *reader;
     const struct audit_filter *filter;
     enum db_table table;
-    char prefix[INDEX_KEY_CAP]; /* of the table's keys, before the id; empty for the audit itself */
-    size_t prefix_len;
-    uint64_t at;    /* the last id looked at */
-    size_t looks;   /* how many more may be looked at */
-    bool ended;     /* nothing more lies that way */
-    bool timed;     /* blocks can be passed over */
-    uint64_t block; /* the last one that was not */
+    struct source source; /* of this slice */
+    uint64_t at;          /* the last id looked at */
+    size_t looks;         /* how many more may be looked at */
+    bool ended;           /* nothing more lies that way */
+    bool timed;           /* blocks can be passed over */
+    uint64_t block;       /* the last one that was not */
     enum store_error error;
     struct copy {
         uint64_t id;
@@ -98,24 +98,6 @@ static bool passes(const struct audit_filter *filter, const struct audit_record 
 static bool in_time(const struct audit_filter *filter, uint64_t time_ms)
 {
     return time_ms >= filter->since_ms && (filter->until_ms == 0 || time_ms < filter->until_ms);
-}
-
-static bool position(struct scan *scan, struct db_cursor *cursor)
-{
-    bool down = scan->filter->descending;
-    if (!down && scan->at == UINT64_MAX)
-        return false;
-    put_u64(scan->prefix + scan->prefix_len, down ? scan->at : scan->at + 1);
-    struct slice key = {scan->prefix, scan->prefix_len + 8};
-    return down ? db_cursor_before(cursor, key) : db_cursor_seek(cursor, key);
-}
-
-static bool here(const struct scan *scan, const struct db_cursor *cursor, uint64_t *id)
-{
-    if (cursor->key.len != scan->prefix_len + 8 || memcmp(cursor->key.data, scan->prefix, scan->prefix_len) != 0)
-        return false;
-    *id = get_u64(cursor->key.data + scan->prefix_len);
-    return true;
 }
 
 /* May this block, or one that is not told of, hold records of the time asked for? */
@@ -196,6 +178,7 @@ static void look(struct scan *scan, const struct db_cursor *cursor, uint64_t id)
     struct slice value;
     uint64_t time_ms;
     struct audit_record record;
+    scan->at = id;
     if (!find_record(scan, cursor, id, &value))
         return;
     if (!record_time(value, &time_ms)) {
@@ -210,35 +193,43 @@ static void look(struct scan *scan, const struct db_cursor *cursor, uint64_t id)
         copy_out(scan, id, value);
 }
 
+/* More namespaces than can be merged: the audit itself. */
+static void open_source(struct scan *scan)
+{
+    const struct audit_filter *filter = scan->filter;
+    if (source_open(&scan->source, &scan->reader->txn, scan->table, filter->ns, filter->key))
+        return;
+    scan->table = DB_AUDIT;
+    (void)!source_open(&scan->source, &scan->reader->txn, scan->table, filter->ns, filter->key);
+}
+
 /* One transaction: goes on from scan->at, copies at most `want` records that pass. */
 static void slice_of_scan(struct scan *scan, size_t want)
 {
     struct db_txn *txn = &scan->reader->txn;
-    struct db_cursor cursor;
+    bool down = scan->filter->descending;
     scan->count = scan->bytes = 0;
     if (want > SLICE_RECORDS)
         want = SLICE_RECORDS;
     db_read_begin(txn);
-    db_cursor_open(txn, scan->table, &cursor);
-    bool there = position(scan, &cursor);
+    open_source(scan);
+    source_seek(&scan->source, scan->at, down);
     size_t least = scan->looks > SLICE_LOOKS ? scan->looks - SLICE_LOOKS : 0;
     for (; scan->looks > least && scan->count < want && scan->bytes < SLICE_BYTES; scan->looks--) {
         uint64_t id;
-        if (!there || !here(scan, &cursor, &id)) {
+        const struct db_cursor *cursor = source_here(&scan->source, &id);
+        if (!cursor) {
             scan->ended = true;
-            break;
+        } else if (pass_blocks(scan, id, least)) {
+            source_seek(&scan->source, scan->at, down);
+        } else {
+            look(scan, cursor, id);
+            source_move(&scan->source);
         }
-        if (pass_blocks(scan, id, least)) {
-            there = !scan->ended && position(scan, &cursor);
-            continue;
-        }
-        scan->at = id;
-        look(scan, &cursor, id);
-        if (scan->error != STORE_OK)
+        if (scan->ended || scan->error != STORE_OK)
             break;
-        there = scan->filter->descending ? db_cursor_prev(&cursor) : db_cursor_next(&cursor);
     }
-    db_cursor_close(&cursor);
+    source_close(&scan->source);
     enum store_error error = db_read_end(txn);
     if (scan->error == STORE_OK)
         scan->error = error;
@@ -250,7 +241,6 @@ static void scan_begin(struct scan *scan, struct store_reader *reader, const str
     scan->reader = reader;
     scan->filter = filter;
     scan->table = table;
-    scan->prefix_len = 0;
     scan->at = filter->after;
     scan->looks = filter->looks == 0 ? SIZE_MAX : filter->looks;
     scan->ended = false;
@@ -260,12 +250,8 @@ static void scan_begin(struct scan *scan, struct store_reader *reader, const str
     scan->error = STORE_OK;
     if (filter->descending && filter->after == 0)
         scan->at = UINT64_MAX; /* no id comes that far */
-    if (table != DB_AUDIT || !filter->ns.data || !filter->key.data)
-        return;
-    size_t len = index_key(filter->ns, filter->key, 0, scan->prefix);
-    scan->table = DB_AUDIT_BY_KEY;
-    scan->ended = len == 0; /* no such pair can be there */
-    scan->prefix_len = len == 0 ? 0 : len - 8;
+    if (table == DB_AUDIT && filter->key.data)
+        scan->table = DB_AUDIT_BY_KEY;
 }
 
 static uint64_t monotonic_ms(void)

@@ -245,7 +245,8 @@ struct audit_filter {
     uint64_t patience_ms;
 };
 /* Calls `each` in order, record valid only within the call; false from it stops. *next_after is the id to
- * pass as `after` for the next page, 0 when there is none. With ns and key given the per-key index is used. */
+ * pass as `after` for the next page, 0 when there is none. With a key given an index is used; a
+ * record whose namespace and key are no valid pair is not in it. */
 enum store_error store_audit_query(struct store_reader *reader, const struct audit_filter *filter,
                                    bool (*each)(void *arg, const struct audit_record *record), void *arg,
                                    uint64_t *next_after) __attribute__((warn_unused_result));

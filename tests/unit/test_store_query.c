@@ -59,6 +59,7 @@ static size_t expected(const struct audit_filter *filter, uint64_t out[HISTORY_C
         const struct slice wanted[] = {filter->ns, filter->key, filter->reason, filter->route};
         const char *is[] = {history[i].ns, history[i].key, history[i].reason, history[i].route};
         bool match = filter->kind == 0 || filter->kind == history[i].kind;
+        match = match && (!filter->key.data || history[i].ns); /* a key without a namespace is not in the index */
         for (size_t f = 0; f < 4 && match; f++)
             match = !wanted[f].data || (is[f] && strcmp(is[f], wanted[f].data) == 0);
         uint64_t id = i + 1;
@@ -212,6 +213,36 @@ static void test_bounded_looks(void **state)
     struct page page = query(store, &(struct audit_filter){.limit = 2, .looks = 2});
     assert_int_equal(page.count, 2);
     assert_int_equal(page.next_after, 2);
+}
+
+/* One key in many namespaces, more than are merged, beside other keys and namespaces whose names begin alike. */
+static void test_a_key_in_all_namespaces(void **state)
+{
+    struct fixture *fx = *state;
+    static const char *const keys[] = {"k", "k2", "kk"};
+    for (unsigned spaces = 1; spaces <= 20; spaces++) {
+        char ns[16];
+        (void)snprintf(ns, sizeof ns, "n%.*s%u", (int)(spaces % 3), "--", spaces);
+        for (unsigned i = 0; i < 3; i++) {
+            struct audit_record subject = {.kind = AUDIT_SENT, .ns = text(ns), .key = text(keys[(spaces + i) % 3])};
+            assert_int_equal(record(fx->store, &subject).error, STORE_OK);
+        }
+        for (int down = 0; down < 2; down++) {
+            struct audit_filter filter = {.key = text("k"), .limit = 3, .descending = down == 1};
+            unsigned seen = 0;
+            uint64_t last = 0;
+            do {
+                struct page page = query(fx->store, &filter);
+                for (size_t i = 0; i < page.count; i++, seen++) {
+                    assert_string_equal(page.item[i].key, "k");
+                    assert_true(last == 0 || (down == 1 ? page.item[i].id < last : page.item[i].id > last));
+                    last = page.item[i].id;
+                }
+                filter.after = page.next_after;
+            } while (filter.after != 0);
+            assert_int_equal(seen, spaces);
+        }
+    }
 }
 
 static void *write_many(void *arg)
@@ -384,6 +415,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_every_filter, setup_history, fixture_close),
         cmocka_unit_test_setup_teardown(test_each_stops, setup_history, fixture_close),
+        cmocka_unit_test_setup_teardown(test_a_key_in_all_namespaces, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(test_bounded_looks, setup_history, fixture_close),
         cmocka_unit_test_setup_teardown(test_long_history, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(test_paging_while_writing, fixture_open, fixture_close),
