@@ -157,10 +157,11 @@ image-test: ## build the image without a Docker engine and try it: forward, drop
 	@tests/image-test.sh test
 $(BUILD)/fill: $(BUILD)/tests/bench/fill.o $(LIB)
 	$(call say,LINK,$@)$(CC) $(OPT) $(LINK) -o $@ $^ $(PKG_LIBS) -pthread $(LDFLAGS)
-bench: all $(BUILD)/fill ## CPU per forwarded request beside nginx; start, waiting, draining (installs nginx and wrk)
+bench: all $(BUILD)/fill ## CPU per forwarded request beside nginx; start, waiting, draining, a large audit (installs nginx and wrk)
 	$(call install,nginx wrk)
 	@FENCEGATE_BIN=$(BUILD)/fencegate tests/bench/compare.py
 	@FENCEGATE_BIN=$(BUILD)/fencegate FENCEGATE_FILL=$(BUILD)/fill /usr/bin/python3 -B tests/bench/order.py
+	@FENCEGATE_BIN=$(BUILD)/fencegate FENCEGATE_FILL=$(BUILD)/fill /usr/bin/python3 -B tests/bench/audit.py
 
 clean: ## remove what was built
 	rm -rf $(BUILD)

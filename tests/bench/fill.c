@@ -1,5 +1,5 @@
-/* tests/bench/fill.c - `fill DIR N`: a store with N fences, N audit records and 1,000 effects left open, for timing a
- * start. */
+/* tests/bench/fill.c - `fill DIR N [KEYS]`: a store with KEYS fences (N unless given), N audit records that go round
+ * their keys, one of a hundred a drop, and 1,000 effects left open. For timing starts and queries. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -16,6 +16,7 @@ static pthread_cond_t all_done = PTHREAD_COND_INITIALIZER;
 static unsigned left;
 static struct store_op ops[BATCH];
 static char keys[BATCH][32];
+static unsigned key_count;
 
 static void on_done(struct store_op *op)
 {
@@ -38,7 +39,7 @@ static void submit_batch(struct store *store, unsigned first, enum store_op_kind
 {
     left = BATCH;
     for (unsigned i = 0; i < BATCH; i++) {
-        snprintf(keys[i], sizeof keys[i], "order-%08u", first + i);
+        snprintf(keys[i], sizeof keys[i], "order-%08u", (first + i) % key_count);
         ops[i] = (struct store_op){.kind = kind, .done = on_done};
         ops[i].record = (struct audit_record){.route = of("payments"),
                                               .ns = of("default"),
@@ -47,7 +48,9 @@ static void submit_batch(struct store *store, unsigned first, enum store_op_kind
                                               .method = of("POST"),
                                               .path = of("/pay/charges"),
                                               .client = of("127.0.0.1:1")};
-        ops[i].record.kind = kind == STORE_RECORD ? AUDIT_SENT : (enum audit_kind)0;
+        bool dropped = (first + i) / key_count % 100 == 99;
+        ops[i].record.kind = kind == STORE_RECORD ? (dropped ? AUDIT_DROPPED : AUDIT_SENT) : (enum audit_kind)0;
+        ops[i].record.reason = of(dropped ? "stale-token" : "");
         ops[i].admit.equal_allowed = true;
         ops[i].admit.intent = intent;
         store_submit(store, &ops[i]);
@@ -62,16 +65,18 @@ int main(int argc, char **argv)
 {
     char why[512];
     struct store *store;
-    if (argc != 3)
+    if (argc != 3 && argc != 4)
         return 2;
     unsigned count = (unsigned)strtoul(argv[2], NULL, 10);
+    key_count = argc == 4 ? (unsigned)strtoul(argv[3], NULL, 10) : count;
     struct store_options options = {.path = argv[1], .max_size = UINT64_C(16) << 30};
     if (store_open(&options, &store, why, sizeof why) != STORE_OK) {
         fprintf(stderr, "fill: %s\n", why);
         return 1;
     }
     for (unsigned i = 0; i < count; i += BATCH) {
-        submit_batch(store, i, STORE_ADMIT, false);
+        if (i < key_count)
+            submit_batch(store, i, STORE_ADMIT, false);
         submit_batch(store, i, STORE_RECORD, false);
     }
     submit_batch(store, 0, STORE_ADMIT, true);
