@@ -75,7 +75,8 @@ class Asker:
 
 def load(gateway, options):
     """Steady load: each connection sends, waits for its answer, and pauses. wrk's result as a dictionary."""
-    environment = {**os.environ, "PAUSE_MS": str(1000 * options.connections // options.rate), "KEYS": str(options.keys)}
+    pause = 1000 * options.connections / options.rate - options.latency
+    environment = {**os.environ, "PAUSE_MS": str(max(1, round(pause))), "KEYS": str(options.keys)}
     run = subprocess.run(
         ["wrk", "-t1", f"-c{options.connections}", f"-d{options.seconds}s", "-s", str(HERE / "steady.lua"),
          f"http://127.0.0.1:{gateway.port}"],
@@ -88,7 +89,8 @@ def load(gateway, options):
 
 def rounds(gateway, asker, options):
     results = {"without": [], "with": []}
-    load(gateway, options)  # connections, caches
+    options.latency = 0
+    options.latency = load(gateway, options)["p50"]  # connections, caches; and what a pause must leave for a call
     for turn in range(options.rounds):
         for name in sorted(results, reverse=turn % 2 == 0):
             stop = threading.Event()
