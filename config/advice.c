@@ -13,6 +13,7 @@
 
 #include "config/net.h"
 #include "config/route_config.h"
+#include "config/smtp_config.h"
 #include "config/units.h"
 
 enum { WEAK_SECRET = 24 }; /* bytes: what the Standard Webhooks specification asks for at least */
@@ -44,9 +45,9 @@ static void listeners(const struct advice *advice, const struct config *config)
 {
     bool credentials = false;
     for (size_t i = 0; i < config->route_count; i++)
-        credentials = credentials || config->routes[i].set_header_count > 0;
+        credentials = credentials || config->routes[i].set_header_count > 0 || config->routes[i].smtp.username != NULL;
     if (!loopback(config->listen_address) && credentials)
-        say(advice, "$.listen.address: everybody who reaches %s can call partners with the headers set here",
+        say(advice, "$.listen.address: everybody who reaches %s can call partners with the credentials set here",
             config->listen_address);
     if (!loopback(config->admin_address))
         say(advice, "$.admin.address: the admin listener on %s is plain HTTP, its token can be read on the network",
@@ -149,6 +150,9 @@ static void partner(const struct advice *advice, const struct config_route *rout
     const char *origin = route->upstream_origin;
     if (route->kind == ROUTE_WEBHOOK)
         webhook(advice, route);
+    if (route->kind == ROUTE_SMTP && conf_smtp_is_open(route))
+        say(advice, "$.routes[%zu].smtp.starttls: route \"%s\" sends mails%s in the clear to %s", advice->route,
+            route->name, route->smtp.username != NULL ? " and its password" : "", origin + strlen("smtp://"));
     if (origin != NULL && strncmp(origin, "http://", 7) == 0) {
         struct conf_authority authority;
         const char *rest = origin + 7;

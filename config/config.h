@@ -38,6 +38,14 @@ struct config_webhook {
     size_t secret_count; /* 0: calls are not signed */
 };
 
+/* Of a route of kind smtp: how its relay is spoken to. */
+struct config_smtp {
+    bool starttls;                   /* required; without effect on an smtps upstream */
+    const char *username, *password; /* secrets; both or neither */
+    const char *hello_name;          /* behind EHLO; NULL: the machine's name */
+    const char *message_id_domain;   /* NULL: the sender's */
+};
+
 struct config_route {
     const char *name;
     enum route_kind kind;
@@ -47,6 +55,7 @@ struct config_route {
     const char *upstream_origin;
     const char *upstream_path; /* without slash at the end; "" for none */
     struct config_webhook webhook;
+    struct config_smtp smtp;
     const char *ns;
     bool strip_path; /* false: webhook */
     enum fence_mode mode;

@@ -11,6 +11,8 @@
 #include <stddef.h>
 
 bool json_memory_open(size_t text_len) __attribute__((warn_unused_result)); /* false: no memory, nothing is open */
-void json_memory_close(void);                                               /* also when nothing is open */
+/* The same for a large text with few values (keys count as values): takes a fraction of that. */
+bool json_memory_open_for(size_t text_len, size_t values) __attribute__((warn_unused_result));
+void json_memory_close(void); /* also when nothing is open */
 
 #endif

@@ -11,6 +11,7 @@
 #include "config/net.h"
 #include "config/route_text.h"
 #include "config/secret.h"
+#include "config/smtp_config.h"
 #include "config/webhook_config.h"
 
 _Static_assert(sizeof(enum route_kind) == sizeof(unsigned), "conf_read_choice writes an unsigned");
@@ -90,23 +91,6 @@ static void read_breaker(struct conf_reader *reader, const struct conf_where *at
         conf_read_object(reader, at, value, field, to);
 }
 
-static void read_kind(struct conf_reader *reader, const struct conf_where *at, json_t *value,
-                      const struct conf_field *field, void *to)
-{
-    enum route_kind *kind = to;
-    conf_read_choice(reader, at, value, field, kind);
-    if (!reader->failed && *kind == ROUTE_SMTP)
-        conf_fail(reader, at, "this build has no \"smtp\" routes");
-}
-
-static void read_smtp(struct conf_reader *reader, const struct conf_where *at, json_t *value,
-                      const struct conf_field *field, void *to)
-{
-    (void)field, (void)to;
-    if (value != NULL)
-        conf_fail(reader, at, "this build has no \"smtp\" routes");
-}
-
 /* A webhook's request names its target; every other route has a partner. */
 static void read_upstream(struct conf_reader *reader, const struct conf_where *at, json_t *value,
                           const struct conf_field *field, void *to)
@@ -116,6 +100,8 @@ static void read_upstream(struct conf_reader *reader, const struct conf_where *a
         conf_fail(reader, at, "a webhook route has none: each request names its target in Fencegate-Target");
     else if (route->kind != ROUTE_WEBHOOK && value == NULL)
         conf_fail(reader, at->parent, "\"upstream\" is required");
+    else if (route->kind == ROUTE_SMTP)
+        conf_read_smtp_upstream(reader, at, value, field, to);
     else if (value != NULL)
         conf_read_upstream(reader, at, value, field, to);
 }
@@ -132,12 +118,12 @@ static void read_strip_path(struct conf_reader *reader, const struct conf_where 
 
 static const struct conf_field route_fields[] = {
     /* first: what the other keys must be depends on it */
-    {.name = "kind", .read = read_kind, .offset = AT(kind), .choices = kinds, .fallback = ROUTE_HTTP},
-    {.name = "smtp", .read = read_smtp},
+    {.name = "kind", .read = conf_read_choice, .offset = AT(kind), .choices = kinds, .fallback = ROUTE_HTTP},
     {.name = "name", .read = conf_read_name, .offset = AT(name), .required = true},
     {.name = "path", .read = conf_read_route_path, .offset = AT(path), .required = true},
     {.name = "host", .read = conf_read_route_host, .offset = AT(host)},
     {.name = "upstream", .read = read_upstream},
+    {.name = "smtp", .read = conf_read_smtp},
     {.name = "webhook", .read = conf_read_webhook},
     {.name = "namespace", .read = conf_read_name, .offset = AT(ns), .text = "default"},
     {.name = "strip_path", .read = read_strip_path, .fallback = true},
@@ -201,7 +187,8 @@ static void check_headers(struct conf_reader *reader, const struct conf_where *a
     }
 }
 
-static void check_route(struct conf_reader *reader, const struct conf_where *at, const struct config_route *route)
+static void check_route(struct conf_reader *reader, const struct conf_where *at, const json_t *value,
+                        const struct config_route *route)
 {
     const struct conf_where fence = {at, "fence", 0}, tls = {at, "tls", 0};
     if (strcasecmp(route->token_header, route->key_header) == 0)
@@ -213,6 +200,10 @@ static void check_route(struct conf_reader *reader, const struct conf_where *at,
                   route->tls_cert_file == NULL ? "cert_file" : "key_file");
     if (route->kind == ROUTE_WEBHOOK) {
         conf_check_webhook(reader, at, route);
+        return;
+    }
+    if (route->kind == ROUTE_SMTP) {
+        conf_check_smtp(reader, at, value, route);
         return;
     }
     if ((route->tls_ca_file != NULL || route->tls_cert_file != NULL) &&
@@ -260,7 +251,7 @@ void conf_read_routes(struct conf_reader *reader, const struct conf_where *at, j
         conf_read_object(reader, &here, json_array_get(value, i), &element, &routes[i]);
         if (reader->failed)
             return;
-        check_route(reader, &here, &routes[i]);
+        check_route(reader, &here, json_array_get(value, i), &routes[i]);
         check_apart(reader, &here, routes, i);
     }
     config->routes = routes;

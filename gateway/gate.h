@@ -68,6 +68,9 @@ enum gate_answer gate_enter(struct gate_ticket *ticket, uint64_t *highest) __att
  * *highest set as above. Atomic with gate_raised() and gate_reset(). */
 bool gate_begin_send(struct gate_ticket *ticket, uint64_t *highest) __attribute__((warn_unused_result));
 
+/* A look before that, for a call that has more to do until then: false as above. */
+bool gate_is_current(struct gate_ticket *ticket, uint64_t *highest) __attribute__((warn_unused_result));
+
 /* The call has ended or will not start. Wakes those who waited for it. True: a notice is still under way to the owner's
  * inbox, so the ticket's memory must stay until its item has run (gate_notices() then returns 0). */
 bool gate_leave(struct gate_ticket *ticket) __attribute__((warn_unused_result));

@@ -26,6 +26,7 @@
 #include "gateway/headers.h"
 #include "gateway/inbound_int.h"
 #include "gateway/log.h"
+#include "gateway/mail_request.h"
 #include "gateway/report.h"
 #include "gateway/request.h"
 #include "gateway/settings.h"
@@ -334,6 +335,8 @@ static enum reason look_at_head(struct request *request, const char *method, con
         reason = request_judge_head(request, screened, fields, count);
     if (reason != REASON_NONE)
         return reason;
+    if (request->route->config->kind == ROUTE_SMTP)
+        return mail_request_take_head(request, fields, count) ? REASON_NONE : REASON_OVERLOADED;
     const struct target *target = request->webhook != NULL ? &request->webhook->parts : &request->target;
     switch (forward_build(&request->arena, request->route->config, fields, count, target, &request->forward)) {
     case FORWARD_OK: return REASON_NONE;

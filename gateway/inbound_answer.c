@@ -77,6 +77,8 @@ static struct problem problem_of(const struct request *request)
         .highest = request->highest,
         .audit_id = request->audit_id,
     };
+    if (request->answer_detail != NULL)
+        problem.detail = request->answer_detail;
     if (request->key.data != NULL)
         problem.ns = request->ns;
     return problem;
@@ -95,6 +97,8 @@ static void add_problem_headers(struct request *request, const struct problem *p
         add_header(request, "Stripe-Should-Retry", "false");
         add_header(request, "X-Should-Retry", "false");
     }
+    if (problem->reason == REASON_METHOD_NOT_ALLOWED)
+        add_header(request, "Allow", "POST");
     if (request->early)
         add_header(request, "Connection", "close");
 }

@@ -71,6 +71,10 @@ static const char *const general_detail[REASON_COUNT] = {
     [REASON_EXPECTATION_FAILED] = "The only expectation supported is 100-continue.",
     [REASON_TARGET_REFUSED] = "The target that Fencegate-Target names is not one that this route may call. Nothing was "
                               "sent.",
+    [REASON_MALFORMED_MESSAGE] = "The message is malformed.",
+    [REASON_METHOD_NOT_ALLOWED] = "Only POST is allowed on this route.",
+    [REASON_MESSAGE_REFUSED] = "The relay refused the message. Nothing was sent.",
+    [REASON_RELAY_BUSY] = "The relay does not take the message now. Nothing was sent; repeat the call.",
     [REASON_UPSTREAM_FAILED] = "The connection to the upstream failed after the request was sent, or its answer was "
                                "not valid HTTP. The call may have taken effect: ask the partner before anything is "
                                "repeated.",

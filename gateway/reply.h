@@ -22,7 +22,9 @@ enum {
 
 struct reply {
     unsigned status;
-    char *head; /* "name\0value\0" after each other */
+    unsigned
+        partner_status; /* where `status` is ours and the partner speaks another protocol: what it said; 0: the same */
+    char *head;         /* "name\0value\0" after each other */
     size_t head_len, head_cap;
     size_t head_max; /* set by the owner: a larger head is nonsense to us, it can't be relayed */
     bool head_done;  /* a final (not 1xx) head is whole */

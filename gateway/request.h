@@ -35,6 +35,8 @@ struct connection;
 struct webhook;
 struct call;
 struct MHD_Response;
+struct mail;
+struct mail_request;
 
 enum request_state {
     REQUEST_RECEIVING,  /* head or body still coming */
@@ -61,8 +63,10 @@ struct request {
     struct target target;
     const char *method;
     struct forward forward;
-    struct webhook *webhook; /* in the arena; NULL: another kind of route */
-    const char *client;      /* "address:port" */
+    struct webhook *webhook;           /* in the arena; NULL: another kind of route */
+    struct mail_request *mail_request; /* what of the head a mail needs; in the arena; NULL: another kind of route */
+    struct mail *mail;                 /* the mail, once it was judged; its bytes are `body` */
+    const char *client;                /* "address:port" */
     bool http10, head_method, has_body_header;
     char *body; /* malloc'ed; body_cap bytes are counted against limits.buffered */
     size_t body_len, body_cap, body_announced;
@@ -100,6 +104,7 @@ struct request {
     /* the call */
     struct call *call; /* upstream's; NULL: none under way */
     unsigned attempts;
+    bool begun;               /* something of it was sent, though nothing that counts: no other attempt */
     uint64_t call_started_ms; /* monotonic, first attempt: timeout.total counts from here */
     bool last_look_failed;
     struct reply reply;
@@ -112,6 +117,8 @@ struct request {
     unsigned upstream_status;
     uint64_t effect_id, audit_id, request_bytes, response_bytes; /* bytes: of the bodies */
     char detail[200];
+    const char
+        *answer_detail;   /* for the answer alone, longer, with what a partner said; in the arena; NULL: `detail` */
     const char *note;     /* static */
     unsigned retry_after; /* 0: the reason's own */
 
@@ -145,8 +152,11 @@ bool request_stale_early(struct request *request);
 void request_client_gone(struct request *request);
 
 /* -- called by upstream -- */
-/* The last look, right before the first byte: false stops the call. Counts as sent from here. */
+/* The last look, right before the first byte, or where the partner's protocol has a later moment of no return, before
+ * that: false stops the call. Counts as sent from here. */
 bool request_last_look(struct request *request);
+/* With such a protocol, right before the first byte; the last look comes all the same. */
+bool request_first_look(struct request *request);
 /* The call has ended; `detail` (NULL: none) is a sentence about why. */
 enum call_end {
     CALL_OK,
@@ -154,6 +164,8 @@ enum call_end {
     CALL_TIMEOUT,
     CALL_UNREACHABLE,
     CALL_REFUSED_ADDRESS, /* none of the target's addresses may be called */
+    CALL_REFUSED,         /* a mail, for good */
+    CALL_BUSY,            /* a mail, for now */
     CALL_FAILED,
 };
 void request_call_ended(struct request *request, enum call_end end, const char *detail);

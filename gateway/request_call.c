@@ -82,6 +82,13 @@ void request_stop_waiting(struct request *request, enum reason reason)
         request_settle(request, reason, EFFECT_NOT_SENT);
 }
 
+/* Up to here the time was the gateway's. */
+static void now_the_partner(struct request *request)
+{
+    request->sent_us = monotonic_us();
+    metrics_took(request->route->metrics, METRICS_GATEWAY, request->sent_us - request->whole_us - request->waited_us);
+}
+
 bool request_last_look(struct request *request)
 {
     if (request->joined && !gate_begin_send(&request->ticket, &request->highest)) {
@@ -93,9 +100,20 @@ bool request_last_look(struct request *request)
         request->would_reason = REASON_SUPERSEDED;
     }
     request_move(request, REQUEST_SENT);
-    request->sent_us = monotonic_us();
+    if (!request->begun)
+        now_the_partner(request);
     metrics_in_flight(request->route->metrics, 1);
-    metrics_took(request->route->metrics, METRICS_GATEWAY, request->sent_us - request->whole_us - request->waited_us);
+    return true;
+}
+
+bool request_first_look(struct request *request)
+{
+    if (request->joined && !request->observe && !gate_is_current(&request->ticket, &request->highest)) {
+        request->last_look_failed = true;
+        return false;
+    }
+    request->begun = true;
+    now_the_partner(request);
     return true;
 }
 
@@ -110,7 +128,8 @@ static bool try_again(struct request *request)
 {
     const struct config_route *route = route_of(request);
     uint64_t now = request->worker->now_ms;
-    if (request->state != REQUEST_CONNECTING || request->last_look_failed || request->attempts > route->retry_connect ||
+    if (request->state != REQUEST_CONNECTING || request->last_look_failed || request->begun ||
+        request->attempts > route->retry_connect ||
         now + CONNECT_PAUSE_MS >= request->call_started_ms + route->total_timeout_ms)
         return false;
     timer_set(&request->worker->timers, &request->timer, now + CONNECT_PAUSE_MS);
@@ -123,6 +142,8 @@ void request_call_ended(struct request *request, enum call_end end, const char *
     if (end != CALL_OK && end != CALL_REFUSED_ADDRESS && try_again(request))
         return;
     request->upstream_status = request->reply.head_done ? request->reply.status : 0;
+    if (request->reply.partner_status != 0)
+        request->upstream_status = request->reply.partner_status;
     request->response_bytes = request->reply.received;
     if (sent)
         sending_over(request);
@@ -148,6 +169,8 @@ void request_call_ended(struct request *request, enum call_end end, const char *
         snprintf(request->detail, sizeof request->detail, "%s", webhook_refused_address);
         request_settle(request, REASON_TARGET_REFUSED, EFFECT_NOT_SENT);
         return;
+    case CALL_REFUSED: request_settle(request, REASON_MESSAGE_REFUSED, EFFECT_NOT_SENT); return;
+    case CALL_BUSY: request_settle(request, REASON_RELAY_BUSY, EFFECT_NOT_SENT); return;
     case CALL_FAILED: request_settle(request, REASON_UPSTREAM_FAILED, EFFECT_UNKNOWN); return;
     }
 }

@@ -8,6 +8,7 @@
 
 #include "config/config.h"
 #include "gateway/inbound.h"
+#include "gateway/mail_request.h"
 #include "gateway/metrics.h"
 #include "gateway/report.h"
 #include "gateway/request_int.h"
@@ -52,11 +53,13 @@ static void turn_down(struct request *request, enum reason reason)
     request_refuse(request, reason);
 }
 
-/* True: the webhook's target stands, or this is another kind of route. Else the request was refused, or its target's
- * addresses are looked at first: request_looked() goes on then. */
-static bool target_stands(struct request *request)
+/* True: what is to be sent stands: a mail is one, a webhook's target may be called. Else the request was refused, or
+ * its target's addresses are looked at first: request_looked() goes on then. */
+static bool content_stands(struct request *request)
 {
     enum reason reason = webhook_judge(request);
+    if (reason == REASON_NONE)
+        reason = mail_request_judge(request);
     if (reason != REASON_NONE) {
         turn_down(request, reason);
         return false;
@@ -82,7 +85,7 @@ static void decide(struct request *request)
         turn_down(request, reason);
         return;
     }
-    if (!target_stands(request))
+    if (!content_stands(request))
         return;
     request->raises = fence.token != 0 && request->token > fence.token;
     if (route->ledger_effects || (reason == REASON_NONE && request->token > fence.token))
@@ -107,7 +110,7 @@ static void proceed(struct request *request)
 {
     if (request->joined)
         decide(request);
-    else if (!target_stands(request))
+    else if (!content_stands(request))
         return;
     else if (request->would_drop && route_of(request)->ledger_effects)
         admit(request);

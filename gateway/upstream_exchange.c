@@ -68,7 +68,8 @@ void call_break(struct call *call, const char *detail)
         snprintf(text, sizeof text, "%s.", reply->complaint);
     else
         snprintf(text, sizeof text, "%s", detail);
-    call_finish(call, reply->head_done ? CALL_CUT_SHORT : CALL_FAILED, text);
+    enum call_end nothing = call->request->state == REQUEST_SENT ? CALL_FAILED : CALL_UNREACHABLE; /* a mail: no dot */
+    call_finish(call, reply->head_done ? CALL_CUT_SHORT : nothing, text);
 }
 
 void call_on_total_timeout(struct timer *timer)
@@ -187,6 +188,10 @@ static bool client_is_full(struct call *call)
 /* TLS may hold what epoll knows nothing of: read until there is no more, or come back. */
 void call_read(struct call *call)
 {
+    if (call->link->smtp != NULL) {
+        mail_talk(call);
+        return;
+    }
     for (int reads = 0; reads < READS_PER_TURN; reads++)
         if (client_is_full(call) || !read_some(call))
             return;
@@ -198,6 +203,10 @@ void upstream_link_ready(struct link *link, uint32_t events)
     struct call *call = link->call;
     if (call->step != CALL_EXCHANGING)
         return;
+    if (link->smtp != NULL) {
+        mail_talk(call);
+        return;
+    }
     if ((events & EPOLLOUT) != 0)
         send_on(call);
     if ((events & ~(uint32_t)EPOLLOUT) != 0)
@@ -280,6 +289,10 @@ void call_out_of_memory(struct call *call)
 void call_begin(struct call *call)
 {
     struct request *request = call->request;
+    if (call->link->smtp != NULL) {
+        mail_begin(call);
+        return;
+    }
     if (!webhook_prepare(request) || !webhook_sign_now(request) || !make_out(call)) {
         call_out_of_memory(call);
         return;
@@ -340,6 +353,8 @@ static void end_unconnected(struct call *call, CURLcode result)
         call_finish(call, CALL_REFUSED_ADDRESS, NULL);
         return;
     }
+    if (!late && link->smtp != NULL && mail_unconnected(call))
+        return;
     if (late)
         snprintf(text, sizeof text, "No connection within %" PRIu64 " ms (timeout.connect).",
                  route->connect_timeout_ms);

@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "gateway/request.h"
+#include "gateway/smtp_dialogue.h"
 #include "gateway/timers.h"
 #include "gateway/wire.h"
 #include "gateway/worker.h"
@@ -16,6 +17,7 @@ enum { IDLE_CHAINS = 64, READ_BYTES = 32 * 1024 };
 struct config_route;
 struct request;
 struct settings;
+struct smtp_link;
 struct socket_io;
 
 /* A connection to a partner. libcurl makes it (name, address, TCP, TLS) and then leaves it to us (CONNECT_ONLY); its
@@ -39,6 +41,7 @@ struct link {
     uint64_t born_ms, idle_since_ms;
     struct link *next_idle, *prev_idle; /* in the order they fell idle */
     struct link *next_same;             /* idle ones of one chain */
+    struct smtp_link *smtp;             /* to a mail relay; NULL: another kind of partner */
     char error[CURL_ERROR_SIZE];
 };
 
@@ -112,6 +115,16 @@ void call_finish(struct call *call, enum call_end end, const char *detail);
 void call_break(struct call *call, const char *detail);
 void call_out_of_memory(struct call *call); /* before anything was sent */
 void call_on_total_timeout(struct timer *timer);
+
+/* ---- upstream_mail.c: the same for mails ---- */
+
+bool mail_link_is_tls(const struct config_route *route);
+bool mail_link_set_up(struct link *link) __attribute__((warn_unused_result)); /* false: no memory */
+void mail_link_good_bye(struct link *link);                                   /* before it is closed */
+void mail_begin(struct call *call);                                           /* as call_begin() */
+void mail_talk(struct call *call);                                            /* as call_read(), and sends */
+/* True: the relay refused the session in its own words, and the call was finished with them. */
+bool mail_unconnected(struct call *call) __attribute__((warn_unused_result));
 
 /* ---- upstream_link.c ---- */
 

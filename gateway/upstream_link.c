@@ -194,7 +194,7 @@ static bool set_options(struct link *link)
 static bool set_up(struct link *link)
 {
     link->easy = curl_easy_init();
-    return link->easy != NULL && set_options(link) &&
+    return link->easy != NULL && set_options(link) && (link->route->kind != ROUTE_SMTP || mail_link_set_up(link)) &&
            curl_multi_add_handle(link->upstream->multi, link->easy) == CURLM_OK;
 }
 
@@ -209,7 +209,8 @@ struct link *link_open(struct upstream *upstream, struct request *request, bool 
     link->settings = settings_ref(request->settings);
     link->route = request->route->config;
     link->look = look;
-    link->tls = strncmp(origin_of(request), "https:", 6) == 0;
+    bool mail = link->route->kind == ROUTE_SMTP;
+    link->tls = mail ? mail_link_is_tls(link->route) : strncmp(origin_of(request), "https:", 6) == 0;
     link->born_ms = upstream->worker->now_ms;
     link->origin = strdup(origin_of(request));
     if (link->origin == NULL || !set_up(link))
@@ -250,6 +251,8 @@ void link_close(struct link **which)
     *which = NULL;
     link_watch(link, 0);
     forget_again(link);
+    if (link->smtp != NULL)
+        mail_link_good_bye(link);
     if (link->easy != NULL) {
         if (upstream->multi != NULL)
             curl_multi_remove_handle(upstream->multi, link->easy);
@@ -257,6 +260,7 @@ void link_close(struct link **which)
     }
     settings_unref(&link->settings);
     free(link->origin);
+    free(link->smtp);
     worker_retire(upstream->worker, &link->io);
 }
 

@@ -109,6 +109,52 @@ static inline const struct config *load_good(const char *text)
     return config;
 }
 
+/* `expected` is what follows "FILE: ", or "FILE" when it starts with a colon; the error may go on after it, unless
+ * `expected` ends with "|". */
+struct bad {
+    const char *json, *expected;
+};
+
+static inline void check_bad(const struct bad *rows, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        char error[512], expected[512];
+        const char *separator = rows[i].expected[0] == ':' ? "" : ": ";
+        const struct config *config = load(rows[i].json, error);
+        if (config != NULL)
+            fail_msg("row %zu was accepted: %s", i, rows[i].json);
+        snprintf(expected, sizeof(expected), "%s%s%s", conf_file, separator, rows[i].expected);
+        size_t len = strlen(expected);
+        bool whole = expected[len - 1] == '|';
+        if (whole)
+            expected[--len] = '\0';
+        if (strncmp(error, expected, len) != 0 || (whole && error[len] != '\0'))
+            fail_msg("row %zu: %s\n  expected: %s\n  got:      %s", i, rows[i].json, expected, error);
+        if (strstr(error, SECRET) != NULL || strchr(error, '\n') != NULL)
+            fail_msg("row %zu shows a secret or has two lines: %s", i, error);
+    }
+}
+#define CHECK_BAD(rows) check_bad(rows, sizeof(rows) / sizeof((rows)[0]))
+
+static inline void add_warning(void *arg, const char *line)
+{
+    char *all = arg;
+    size_t used = strlen(all);
+    snprintf(all + used, 1024 - used, "%s\n", line);
+}
+
+/* The one warning that `json` gives, or its beginning; NULL: none. */
+static inline void warns(const char *json, const char *expected)
+{
+    char lines[1024] = "";
+    const struct config *config = load_good(json);
+    config_warnings(config, add_warning, lines);
+    config_unref(&config);
+    const char *end = strchr(lines, '\n');
+    if (expected == NULL ? lines[0] != '\0' : end == NULL || end[1] != '\0' || strstr(lines, expected) != lines)
+        fail_msg("%s\n  expected: %s\n  got:      %s", json, expected, lines);
+}
+
 #define BASE "'name': 'a', 'path': '/a', 'upstream': 'https://h.example'"
 #define TOP(members) "{" members "'routes': [{" BASE "}]}"
 #define ROUTE(members) "{'routes': [{" BASE ", " members "}]}"

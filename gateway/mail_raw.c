@@ -1,0 +1,167 @@
+/*
+ * gateway/mail_raw.c - a message/rfc822 body as it goes over the wire, with the envelope from two header fields.
+ *
+ * Only line ends change (a bare CR or LF in a message lets a relay and the next one see different messages) and dots
+ * are stuffed. What the head says is the caller's business; its Message-ID is read for the answer.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "gateway/arena.h"
+#include "gateway/mail.h"
+#include "gateway/mail_address.h"
+#include "gateway/mail_text.h"
+
+enum { MESSAGE_ID_MAX = 900 };
+
+static enum mail_result malformed(char why[MAIL_WHY], const char *what)
+{
+    snprintf(why, MAIL_WHY, "%s", what);
+    return MAIL_MALFORMED;
+}
+
+static enum mail_result bad_address(char why[MAIL_WHY], const char *where, const char *problem)
+{
+    snprintf(why, MAIL_WHY, "%s has %s.", where, problem);
+    return problem == mail_no_memory ? MAIL_NO_MEMORY : MAIL_MALFORMED;
+}
+
+/* ---- the envelope ---- */
+
+static enum mail_result take_sender(struct arena *arena, const char *from, struct mail *out, char why[MAIL_WHY])
+{
+    struct mail_address address;
+    size_t start = strspn(from, " \t"), len = strlen(from + start);
+    while (len > 0 && (from[start + len - 1] == ' ' || from[start + len - 1] == '\t'))
+        len--;
+    out->sender = "";
+    if (len == 2 && memcmp(from + start, "<>", 2) == 0)
+        return MAIL_OK;
+    const char *problem = mail_mailbox_parse(arena, from, strlen(from), &address);
+    if (problem != NULL)
+        return bad_address(why, "Envelope-From", problem);
+    out->sender = address.mailbox;
+    out->utf8 = out->utf8 || address.utf8;
+    return MAIL_OK;
+}
+
+/* The length up to the next comma that is not in a quoted local part. */
+static size_t to_comma(const char *text)
+{
+    bool within = false;
+    size_t i = 0;
+    for (; text[i] != '\0' && (within || text[i] != ','); i++) {
+        if (within && text[i] == '\\' && text[i + 1] != '\0')
+            i++;
+        else if (text[i] == '"')
+            within = !within;
+    }
+    return i;
+}
+
+static enum mail_result take_recipients(struct arena *arena, const char *to, struct mail *out, char why[MAIL_WHY])
+{
+    size_t most = 1;
+    for (const char *p = to; *p != '\0'; p++)
+        most += *p == ',' ? 1 : 0;
+    const char **list = arena_alloc(arena, (most < MAIL_RECIPIENTS_MAX ? most : MAIL_RECIPIENTS_MAX) * sizeof *list);
+    if (list == NULL)
+        return bad_address(why, "Envelope-To", mail_no_memory);
+    for (const char *at = to;; at++) {
+        struct mail_address address;
+        size_t len = to_comma(at);
+        const char *problem = mail_mailbox_parse(arena, at, len, &address);
+        if (problem != NULL)
+            return bad_address(why, "Envelope-To", problem);
+        if (!mail_add_recipient(list, &out->recipient_count, address.mailbox))
+            return malformed(why, "Envelope-To has too many recipients.");
+        out->utf8 = out->utf8 || address.utf8;
+        at += len;
+        if (*at == '\0')
+            break;
+    }
+    out->recipients = list;
+    return MAIL_OK;
+}
+
+/* ---- the message ---- */
+
+static void mend_lines(struct mail_text *text, const char *body, size_t len)
+{
+    for (size_t at = 0; at < len;) {
+        size_t end = at;
+        while (end < len && body[end] != '\r' && body[end] != '\n')
+            end++;
+        mail_add(text, body + at, end - at);
+        mail_end_line(text);
+        at = end < len && body[end] == '\r' && end + 1 < len && body[end + 1] == '\n' ? end + 2 : end + 1;
+    }
+}
+
+static bool has_eight_bit(const char *data, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if ((unsigned char)data[i] > 0x7F)
+            return true;
+    return false;
+}
+
+static size_t line_length(const char *data, size_t len)
+{
+    const char *end = memchr(data, '\r', len);
+    return end == NULL ? len : (size_t)(end - data);
+}
+
+/* Of the first Message-ID field, which may be folded; blanks and angle brackets are no part of it. */
+static const char *find_message_id(struct arena *arena, const char *data, size_t len)
+{
+    static const char name[] = "Message-ID:";
+    size_t name_len = sizeof name - 1, at = 0, line;
+    for (; (line = line_length(data + at, len - at)) > 0; at += line + 2)
+        if (line >= name_len && strncasecmp(data + at, name, name_len) == 0)
+            break;
+    if (line == 0)
+        return NULL;
+    char id[MESSAGE_ID_MAX];
+    size_t used = 0, from = at + name_len;
+    do {
+        for (size_t end = at + line; from < end && used < sizeof id; from++)
+            if (strchr(" \t<>", data[from]) == NULL)
+                id[used++] = data[from];
+        at += line + 2;
+        from = at;
+        line = at < len ? line_length(data + at, len - at) : 0;
+    } while (line > 0 && (data[at] == ' ' || data[at] == '\t'));
+    return used == 0 || used == sizeof id ? NULL : arena_copy(arena, id, used);
+}
+
+enum mail_result mail_take_raw(struct arena *arena, const char *body, size_t len, const char *from, const char *to,
+                               struct mail *out, char why[MAIL_WHY])
+{
+    struct mail_text text = {0};
+    *out = (struct mail){.sender = ""};
+    if (from == NULL || to == NULL)
+        return malformed(why, "A message/rfc822 body needs Envelope-From and Envelope-To, once each.");
+    enum mail_result result = take_sender(arena, from, out, why);
+    if (result == MAIL_OK)
+        result = take_recipients(arena, to, out, why);
+    if (result != MAIL_OK)
+        return result;
+    if (len == 0)
+        return malformed(why, "The message is empty.");
+    if (memchr(body, '\0', len) != NULL)
+        return malformed(why, "The message has a NUL byte in it.");
+    mend_lines(&text, body, len);
+    if (!text.failed)
+        out->message_id = find_message_id(arena, text.data, text.len);
+    mail_stuff_dots(&text);
+    if (text.failed) {
+        mail_text_free(&text);
+        return MAIL_NO_MEMORY;
+    }
+    out->data = text.data;
+    out->len = text.len;
+    out->eight_bit = has_eight_bit(text.data, text.len);
+    return MAIL_OK;
+}

@@ -1,0 +1,25 @@
+/*
+ * gateway/mail_request.h - from a request on a mail route to the mail that its relay gets.
+ *
+ * Two steps: the head's fields are copied while the client's memory is there; the message is judged and made once the
+ * fence was looked up, since a stale worker is told that it is stale, whatever it has to say.
+ */
+#ifndef FENCEGATE_MAIL_REQUEST_H
+#define FENCEGATE_MAIL_REQUEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "gateway/reason.h"
+
+struct header_field;
+struct request;
+
+/* False: no memory. */
+bool mail_request_take_head(struct request *request, const struct header_field *fields, size_t count)
+    __attribute__((warn_unused_result));
+/* REASON_NONE: another kind of route, or request->mail is made and its bytes are the request's body. Else `detail` says
+ * what is wrong. */
+enum reason mail_request_judge(struct request *request) __attribute__((warn_unused_result));
+
+#endif
