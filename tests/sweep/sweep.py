@@ -139,7 +139,7 @@ def start(case, script):
             case.find(f"no start without a failure: {''.join(gateway.stderr)}")
         elif ended_well(case, gateway, {2, 3}) is not None:
             lines = own_lines(gateway)
-            if len(lines) != 1 or not re.fullmatch(r"fencegate: \S.*\S\n", lines[0]):
+            if len(lines) != 1 or not re.fullmatch(r"fencegate( serve)?: \S.*\S\n", lines[0]):
                 case.find(f"{len(lines)} lines instead of one that says why: {lines}")
         return False
     ports = re.fullmatch(r"fencegate ready proxy=127\.0\.0\.1:(\d+) admin=127\.0\.0\.1:(\d+)\n", gateway.stdout[0])
