@@ -1,4 +1,5 @@
 /* gateway/main.c - the subcommands: a row in `commands` each. What they do is elsewhere. */
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -198,8 +199,10 @@ int main(int argc, char **argv)
     static const struct {
         const char *option, *name;
     } also[] = {{"--version", "version"}, {"-V", "version"}, {"--help", "help"}, {"-h", "help"}};
-    if (!keep_standard_streams())
+    if (!keep_standard_streams()) {
+        fprintf(stderr, "fencegate: a standard stream is closed and can't be replaced: %s\n", strerror(errno));
         return COMMAND_STORE;
+    }
     if (argc < 2) {
         fprintf(stderr, "fencegate: a subcommand is needed\nTry 'fencegate help'.\n");
         return COMMAND_USAGE;
