@@ -106,7 +106,7 @@ BAD = {
     "secret not in the environment": (with_route(request_headers={"set": {"A": {"env": "E2E_NOT_SET"}}}), "A"),
     "empty header value": (with_route(request_headers={"set": {"A": ""}}), "A"),
     "line feed in a header value": (with_route(request_headers={"set": {"A": "b\nc"}}), "A"),
-    "mail route": (with_route(kind="smtp", upstream="smtp://relay.example"), "kind"),
+    "mail route over http": (with_route(kind="smtp"), "upstream"),
     "webhook route": ({"routes": [{"name": "a", "path": "/a", "kind": "webhook"}]}, "kind"),
     "unknown kind": (with_route(kind="http2"), "kind"),
 }
