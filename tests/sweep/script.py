@@ -69,7 +69,7 @@ class Told:
 
     @property
     def recorded(self):
-        return self.where in ("pay", "named", "dead")
+        return self.where in ("pay", "named", "dead", "hook")
 
     def __repr__(self):
         return (f"{self.name} /{self.where} key={self.key} token={self.token}: "
@@ -100,7 +100,14 @@ class Script:
             route(self.partner, name="drops", path="/drops", ledger="drops", **limits),
             route(f"http://localhost:{self.partner.port}", name="named", path="/named", **limits),
             route(dead, name="dead", path="/dead", retry_connect=1, **limits),
+            self.hook("hook", True, limits),
+            self.hook("barred", False, limits),
         ], workers=1, shutdown_grace="6s", limits={"request_timeout": "5s"})
+
+    def hook(self, name, allow_private, limits):
+        rules = {"allow_hosts": ["localhost"], "ports": [self.partner.port], "allow_http": True, "allow_private": allow_private,
+                 "secrets": ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX"]}
+        return {"name": name, "path": f"/{name}", "kind": "webhook", "webhook": rules, **limits}
 
     def close(self):
         self.partner.close()
@@ -147,6 +154,9 @@ class Script:
                 self.exchange(connection, told, headers, raw)
         except OSError:
             told.closed = True
+
+    def target(self, name):
+        return [("Fencegate-Target", f"http://localhost:{self.partner.port}/{name}")]
 
     def kept(self, *calls):
         """Several on one connection, as long as it lives."""
@@ -215,6 +225,8 @@ class Script:
         self.call("stream", "pay", 1, "four")
         self.call("refused", "dead", 1, "five")
         self.call("named", "named", 1, "six")
+        self.call("hook", "hook", 1, "seven", headers=self.target("hook"))
+        self.call("barred", "barred", 1, "eight", headers=self.target("barred"))
         self.crowd()
         for path in ("/healthz", "/readyz", "/metrics", "/v1/fences/default/one", "/v1/fences", "/v1/audit?key=one",
                      "/v1/effects?state=in-doubt"):
@@ -253,7 +265,7 @@ class Script:
 
 
 EXPECTED = {"raise": 200, "equal": 200, "stale": 412, "higher": 200, "missing": 428, "drops-raise": 200, "drops-equal": 200,
-            "drops-stale": 412, "big": 200, "chunked": 200, "stream": 200, "refused": 502, "named": 200, "held": 200,
+            "drops-stale": 412, "big": 200, "chunked": 200, "stream": 200, "refused": 502, "named": 200, "hook": 200, "barred": 422, "held": 200,
             "second": 412, "third": 200, "reloaded": 200}
 
 
@@ -275,6 +287,10 @@ def truth(told, partner):
         yield f"FALSE not-sent: {told!r}, the partner has it"
     if told.answer is not None and told.effect not in ("sent", "not-sent", "unknown"):
         yield f"no effect in the answer: {told!r}"
+    if told.where == "hook" and whole and len((whole[0].get("webhook-signature") or "").split("v1,")) != 3:
+        yield f"UNSIGNED: {told.name} arrived with the signature {whole[0].get('webhook-signature')}"
+    if told.where == "barred" and whole:
+        yield f"BARRED: {told.name} reached an address that its route does not allow"
     if whole and whole[0].body != told.body:
         yield f"{told.name}: the body arrived changed"
     if told.effect == "sent" and told.answer.complete:
