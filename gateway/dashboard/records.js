@@ -52,28 +52,17 @@ const COLUMNS = [
   { head: "Client", show: (r) => r.client ?? "", class: "client" },
 ];
 
-const FIELDS = {
+/* What a field is called, where its name doesn't say it. */
+const NAMES = {
   id: "Record",
-  time: "Time",
   kind: "What",
-  reason: "Reason",
-  note: "Note",
   effect_id: "Effect",
-  route: "Route",
-  namespace: "Namespace",
-  key: "Key",
-  token: "Token",
   highest: "Highest accepted",
-  method: "Method",
-  path: "Path",
-  target: "Target",
-  client: "Client",
   status: "Status to the client",
   upstream_status: "Status of the partner",
   request_bytes: "Request body",
   response_bytes: "Answer's body",
   duration_ms: "Took",
-  would_drop: "Would be dropped",
 };
 const SHOWN = {
   time: (value) => timeOf(value),
@@ -84,15 +73,12 @@ const SHOWN = {
   request_bytes: bytes,
   response_bytes: bytes,
   duration_ms: (value) => `${grouped(value)} ms`,
-  would_drop: (value) => (value ? "yes" : "no"),
 };
 
 function fieldList(record) {
-  const known = Object.keys(FIELDS).filter((name) => name in record);
-  const others = Object.keys(record).filter((name) => !(name in FIELDS));
-  return el("dl", { class: "fields" }, [...known, ...others].map((name) => {
-    const value = record[name];
-    return el("div", {}, el("dt", {}, FIELDS[name] ?? name),
+  return el("dl", { class: "fields" }, Object.entries(record).map(([name, value]) => {
+    const words = name.replaceAll("_", " ");
+    return el("div", {}, el("dt", {}, NAMES[name] ?? words[0].toUpperCase() + words.slice(1)),
       el("dd", {}, SHOWN[name]?.(value) ?? (name === "effect_id" ? effectLink(record) : outside(String(value)))));
   }));
 }
@@ -134,8 +120,6 @@ export class RecordTable {
           el("th", { scope: "col" }, el("span", { class: "unseen" }, "Details")))),
       this.body);
   }
-
-  get newest() { return this.rows[0]?.record; }
 
   get oldest() { return this.rows.at(-1)?.record; }
 

@@ -7,12 +7,17 @@ import {raise, reset} from "./change.js";
 import {el, isBusy, outside, storyLink, timeOf, token} from "./dom.js";
 import {lanes} from "./lanes.js";
 import {kindMark, RecordTable} from "./records.js";
-import {before, count, grouped, higher, lasting} from "./words.js";
+import {before, count, grouped, higher, KINDS, lasting} from "./words.js";
 
 const TOKENS = 100;
 const RECORDS = 200;
 const TAKEOVERS_TOLD = 5;
 const LOOK_MS = 5000;
+
+const COUNTS = [
+  ["sent", "sent"], ["dropped", "dropped"], ["unknown", "unknown"], ["not_sent", "not-sent"], ["rejected", "rejected"],
+  ["resolved", "resolved"]
+];
 
 const late = (entry) => (entry.reasons?.["stale-token"] ?? 0) + (entry.reasons?.superseded ?? 0);
 
@@ -30,8 +35,8 @@ function takeoversOf(history) {
 
 function did(entry) {
   const parts = [
-    [entry.sent, "sent"], [entry.unknown, "unknown"], [entry.not_sent, "not sent"], [entry.dropped, "dropped"],
-    [entry.rejected, "rejected"], [entry.in_flight, "in flight"], [entry.waiting, "waiting"]
+    ...COUNTS.map(([name, kind]) => [entry[name], KINDS[kind].label]), [entry.in_flight, "in flight"],
+    [entry.waiting, "waiting"]
   ];
   const said = parts.filter(([number]) => number > 0).map(([number, word]) => `${count(number, "call")} ${word}`);
   return said.length === 0 ? "no call" : said.join(", ");
@@ -75,11 +80,6 @@ function acceptedWords(accepted) {
     accepted.by === "raise" && accepted.reason !== undefined ? [": ", outside(accepted.reason)] : ""
   ];
 }
-
-const COUNTS = [
-  ["sent", "sent"], ["dropped", "dropped"], ["unknown", "unknown"], ["not_sent", "not-sent"], ["rejected", "rejected"],
-  ["resolved", "resolved"]
-];
 
 function countMarks(entry) {
   const marks = COUNTS.filter(([name]) => entry[name] > 0).map(([name, kind]) => kindMark(kind, entry[name]));
