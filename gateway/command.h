@@ -15,6 +15,7 @@ struct fence_entry;
 struct jsonout;
 
 extern const struct command command_audit, command_fences, command_history, command_effects;
+extern const struct command command_backup, command_restore, command_verify;
 
 /* One audit record, fence or effect in doubt as a JSON object with SPEC section 7's members; also what the admin
  * listener gives. in_flight NULL: not known. */

@@ -130,8 +130,8 @@ static const struct command command_help = {
 
 /* In the order of the list that `help` prints. */
 static const struct command *const commands[] = {
-    &command_serve,   &command_check,   &command_audit,   &command_fences,
-    &command_history, &command_effects, &command_version, &command_help,
+    &command_serve,  &command_check,   &command_audit,  &command_fences,  &command_history, &command_effects,
+    &command_backup, &command_restore, &command_verify, &command_version, &command_help,
 };
 
 static const struct command *find_command(const char *name)
