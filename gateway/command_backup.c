@@ -96,8 +96,9 @@ static void tell_people(const struct arguments *arguments, const struct store_co
     say(out, "\n");
     if (arguments->min_token != 0) {
         snprintf(text, sizeof text,
-                 "No token below %" PRIu64 " passes for any key now (%" PRIu64 " fences were raised to it). The lock "
-                 "service must issue tokens above it.\n",
+                 "No token below %" PRIu64 " passes for any key now; fences raised to it: %" PRIu64
+                 ". The lock service "
+                 "must go on above it.\n",
                  arguments->min_token, contents->raised);
         say(out, text);
     }
