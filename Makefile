@@ -16,6 +16,7 @@ DEPS_BUILD = gcc libc6-dev pkg-config libmicrohttpd-dev libcurl4-openssl-dev lib
 DEPS_RUN = python3 ca-certificates curl
 DEPS_TEST = libcmocka-dev groff-base python3-pytest clang clang-format cppcheck strace openssl lmdb-utils libfaketime e2fsprogs mount spin \
     chromium chromium-driver python3-selenium
+DEPS_BENCH = nginx libnginx-mod-http-lua lua-resty-core lua-nginx-redis redis-server haproxy wrk openssl python3-matplotlib
 SUDO = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 APT = $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0
 
@@ -40,14 +41,14 @@ SHIM = $(BUILD)/tests/sweep/fail.so
 UNIT := $(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(wildcard tests/unit/test_*.c))
 PYTEST = /usr/bin/python3 -B -m pytest -q --tb=short -p no:cacheprovider
 FILES = $(wildcard tests/e2e/test_*.py)
-FORMATTED = $(SRC) $(wildcard gateway/*.h config/*.h store/*.h tests/unit/*.[ch]) tests/sweep/fail.c tests/bench/fill.c \
+FORMATTED = $(SRC) $(wildcard gateway/*.h config/*.h store/*.h tests/unit/*.[ch]) tests/sweep/fail.c tests/bench/fill.c tests/bench/pace.c \
     $(wildcard gateway/dashboard/*.js) tests/e2e/names.c
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc) --no-print-directory
 endif
 say = $(if $(filter-out 0,$(V)),,@printf '  %-6s %s\n' '$1' '$2';)
 
-.PHONY: all run demo test test-clients model model-long sweep sweep-long harness test-long deps deps-run deps-test lint layers format install image image-test bench unit e2e objects clean help
+.PHONY: all run demo test test-clients model model-long sweep sweep-long harness test-long deps deps-run deps-test lint layers format install image image-test bench bench-store unit e2e objects clean help
 all: $(BUILD)/fencegate ## build build/fencegate (the default)
 
 $(BUILD)/fencegate: $(OBJ)
@@ -157,11 +158,16 @@ image-test: ## build the image without a Docker engine and try it: forward, drop
 	@tests/image-test.sh test
 $(BUILD)/fill: $(BUILD)/tests/bench/fill.o $(LIB)
 	$(call say,LINK,$@)$(CC) $(OPT) $(LINK) -o $@ $^ $(PKG_LIBS) -pthread $(LDFLAGS)
-bench: all $(BUILD)/fill ## CPU per forwarded request beside nginx; start, waiting, draining, a large audit (installs nginx and wrk)
-	$(call install,nginx wrk)
-	@FENCEGATE_BIN=$(BUILD)/fencegate tests/bench/compare.py
-	@FENCEGATE_BIN=$(BUILD)/fencegate FENCEGATE_FILL=$(BUILD)/fill /usr/bin/python3 -B tests/bench/order.py
-	@FENCEGATE_BIN=$(BUILD)/fencegate FENCEGATE_FILL=$(BUILD)/fill /usr/bin/python3 -B tests/bench/audit.py
+$(BUILD)/pace: $(BUILD)/tests/bench/pace.o
+	$(call say,LINK,$@)$(CC) $(OPT) $(LINK) -o $@ $^ $(LDFLAGS)
+BENCH_ENV = env FENCEGATE_BIN=$(BUILD)/fencegate FENCEGATE_FILL=$(BUILD)/fill FENCEGATE_PACE=$(BUILD)/pace
+bench: all deps-run $(BUILD)/fill $(BUILD)/pace ## beside nginx, HAProxy, nginx+Lua+Redis (installs them); BENCH="same --rounds 2" picks
+	$(call install,$(DEPS_BENCH))
+	@$(BENCH_ENV) /usr/bin/python3 -B tests/bench/run.py $(BENCH)
+bench-store: all deps-run $(BUILD)/fill ## start, waiting, draining; queries of an audit of 10,000,000 records under load
+	$(call install,$(DEPS_BENCH))
+	@$(BENCH_ENV) /usr/bin/python3 -B tests/bench/order.py
+	@$(BENCH_ENV) /usr/bin/python3 -B tests/bench/audit.py
 
 clean: ## remove what was built
 	rm -rf $(BUILD)

@@ -12,7 +12,6 @@ import json
 import os
 import pathlib
 import random
-import signal
 import statistics
 import subprocess
 import sys
@@ -25,8 +24,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 sys.path.insert(0, str(HERE.parent / "e2e"))
 from client import Connection, request  # noqa: E402
-from compare import PARTNER, free_port, start_nginx  # noqa: E402
 from gateway import Gateway  # noqa: E402
+from peers import Partner  # noqa: E402
 
 FILL = os.environ.get("FENCEGATE_FILL") or HERE.parents[1] / "build" / "fill"
 QUERIES = {  # what an operator asks: name -> path
@@ -151,10 +150,10 @@ def main():
     options = options.parse_args()
     print(machine(), flush=True)
     with tempfile.TemporaryDirectory(prefix="fencegate-audit-", dir=options.folder) as name:
-        folder, port = pathlib.Path(name), free_port()
+        folder = pathlib.Path(name)
         fill(folder, options)
-        partner = start_nginx(folder / "partner", port, PARTNER)
-        route = {"name": "pay", "path": "/pay", "upstream": f"http://127.0.0.1:{port}", "in_flight": 10_000}
+        partner = Partner(folder / "partner")
+        route = {"name": "pay", "path": "/pay", "upstream": f"http://127.0.0.1:{partner.port}", "in_flight": 10_000}
         gateway = Gateway(folder, [route], store={"path": "store", "max_size": "16GiB"},
                           log={"level": "warn", "access": False}).start()
         try:
@@ -165,8 +164,7 @@ def main():
             met = report(rounds(gateway, asker, options), asker)
         finally:
             gateway.end()
-            partner.send_signal(signal.SIGTERM)
-            partner.wait(60)
+            partner.stop()
     if options.strict and not met:
         sys.exit(1)
 

@@ -1,5 +1,12 @@
-/* tests/bench/fill.c - `fill DIR N [KEYS]`: a store with KEYS fences (N unless given), N audit records that go round
- * their keys, one of a hundred a drop, and 1,000 effects left open. For timing starts and queries. */
+/*
+ * tests/bench/fill.c - fills a store, for timing starts, queries and calls on many keys.
+ *
+ *   fill DIR N [KEYS]   KEYS fences (N unless given), N audit records that go round their keys, one of a hundred a
+ * drop, and 1,000 effects left open fill DIR N fences   N fences alone
+ *
+ * The keys are order-00000000 and up. Fences alone come in PASSES turns over all keys, each key in a turn of chance, so
+ * that pages split in the middle as they do when keys come in any order, and not only at the end.
+ */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -9,7 +16,7 @@
 
 #include "store/store.h"
 
-enum { BATCH = 1000 };
+enum { BATCH = 1000, PASSES = 8 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t all_done = PTHREAD_COND_INITIALIZER;
@@ -35,11 +42,11 @@ static struct slice of(const char *text)
     return (struct slice){text, strlen(text)};
 }
 
-static void submit_batch(struct store *store, unsigned first, enum store_op_kind kind, bool intent)
+static void submit(struct store *store, const unsigned *numbers, unsigned count, enum store_op_kind kind, bool intent)
 {
-    left = BATCH;
-    for (unsigned i = 0; i < BATCH; i++) {
-        snprintf(keys[i], sizeof keys[i], "order-%08u", (first + i) % key_count);
+    left = count;
+    for (unsigned i = 0; i < count; i++) {
+        snprintf(keys[i], sizeof keys[i], "order-%08u", numbers[i] % key_count);
         ops[i] = (struct store_op){.kind = kind, .done = on_done};
         ops[i].record = (struct audit_record){.route = of("payments"),
                                               .ns = of("default"),
@@ -48,7 +55,7 @@ static void submit_batch(struct store *store, unsigned first, enum store_op_kind
                                               .method = of("POST"),
                                               .path = of("/pay/charges"),
                                               .client = of("127.0.0.1:1")};
-        bool dropped = (first + i) / key_count % 100 == 99;
+        bool dropped = numbers[i] / key_count % 100 == 99;
         ops[i].record.kind = kind == STORE_RECORD ? (dropped ? AUDIT_DROPPED : AUDIT_SENT) : (enum audit_kind)0;
         ops[i].record.reason = of(dropped ? "stale-token" : "");
         ops[i].admit.equal_allowed = true;
@@ -61,18 +68,56 @@ static void submit_batch(struct store *store, unsigned first, enum store_op_kind
     pthread_mutex_unlock(&mutex);
 }
 
+static void submit_batch(struct store *store, unsigned first, enum store_op_kind kind, bool intent)
+{
+    unsigned numbers[BATCH];
+    for (unsigned i = 0; i < BATCH; i++)
+        numbers[i] = first + i;
+    submit(store, numbers, BATCH, kind, intent);
+}
+
+static unsigned turn_of(unsigned number)
+{
+    uint32_t mixed = number * UINT32_C(2654435761);
+    mixed = (mixed ^ mixed >> 15) * UINT32_C(2246822519);
+    return (mixed >> 16) % PASSES;
+}
+
+static void fences(struct store *store, unsigned count)
+{
+    unsigned numbers[BATCH], gathered = 0;
+    for (unsigned pass = 0; pass < PASSES; pass++)
+        for (unsigned i = 0; i < count; i++) {
+            if (turn_of(i) != pass)
+                continue;
+            numbers[gathered++] = i;
+            if (gathered == BATCH) {
+                submit(store, numbers, gathered, STORE_ADMIT, false);
+                gathered = 0;
+            }
+        }
+    if (gathered > 0)
+        submit(store, numbers, gathered, STORE_ADMIT, false);
+}
+
 int main(int argc, char **argv)
 {
     char why[512];
     struct store *store;
+    bool only_fences = argc == 4 && strcmp(argv[3], "fences") == 0;
     if (argc != 3 && argc != 4)
         return 2;
     unsigned count = (unsigned)strtoul(argv[2], NULL, 10);
-    key_count = argc == 4 ? (unsigned)strtoul(argv[3], NULL, 10) : count;
+    key_count = argc == 4 && !only_fences ? (unsigned)strtoul(argv[3], NULL, 10) : count;
     struct store_options options = {.path = argv[1], .max_size = UINT64_C(16) << 30};
     if (store_open(&options, &store, why, sizeof why) != STORE_OK) {
         fprintf(stderr, "fill: %s\n", why);
         return 1;
+    }
+    if (only_fences) {
+        fences(store, count);
+        store_close(&store);
+        return 0;
     }
     for (unsigned i = 0; i < count; i += BATCH) {
         if (i < key_count)

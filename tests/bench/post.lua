@@ -1,27 +1,31 @@
--- wrk's load: 80-byte POSTs with equal tokens, spread over 1,000 keys. Prints one JSON line at the end.
-local requests = {}
-local next_one = 0
+-- wrk's load: fenced POSTs. Prints one line of JSON at the end.
+--   wrk ... -s post.lua URL -- PATH KEYS ORDER TOKENS BODY
+-- KEYS: over how many keys. ORDER: `turn` for one after the other, or `random`. TOKENS: `42` for always that one, `1000+`
+-- for a new one each time from there on. BODY: bytes.
+local path, keys, random, token, rising, head, tail
+local count = 0
 
-function init()
-    local body = string.rep("x", 80)
-    for number = 1, 1000 do
-        requests[number] = wrk.format("POST", "/pay/v1/charges", {
-            ["Content-Type"] = "application/octet-stream",
-            ["Workflow-Key"] = "order-" .. number,
-            ["Fencing-Token"] = "42",
-        }, body)
-    end
+function init(args)
+    path, keys, random = args[1], tonumber(args[2]), args[3] == "random"
+    rising = args[4]:sub(-1) == "+"
+    token = tonumber((args[4]:gsub("+", "")))
+    local body = string.rep("x", tonumber(args[5]))
+    head = "POST " .. path .. " HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/octet-stream\r\nContent-Length: "
+        .. #body .. "\r\nWorkflow-Key: order-"
+    tail = "\r\n\r\n" .. body
+    math.randomseed(42)
 end
 
 function request()
-    next_one = next_one % #requests + 1
-    return requests[next_one]
+    count = count + 1
+    local key = random and math.random(0, keys - 1) or count % keys
+    return head .. string.format("%08d\r\nFencing-Token: %d", key, rising and token + count or token) .. tail
 end
 
 function done(summary, latency)
     local errors = summary.errors
     print(string.format(
-        '{"requests": %d, "microseconds": %d, "p50": %d, "p99": %d, "bad_status": %d, "bad_io": %d}',
+        '{"requests": %d, "microseconds": %d, "p50": %d, "p99": %d, "refused": %d, "failed": %d}',
         summary.requests, summary.duration, latency:percentile(50), latency:percentile(99),
         errors.status, errors.connect + errors.read + errors.write + errors.timeout))
 end
