@@ -79,8 +79,15 @@ static void route_label(struct jsonout *out, const char *metric, const struct me
 /* Shown from the start, so that a rate over the first drop is not lost for want of a zero before it. */
 static bool always_shown(const struct metrics_route *route, enum effect effect, enum reason reason)
 {
-    return route->name != NULL && ((effect == EFFECT_SENT && reason == REASON_NONE) ||
-                                   (effect == EFFECT_NOT_SENT && reason == REASON_STALE_TOKEN));
+    if (route->name == NULL)
+        return false;
+    switch (effect) {
+    case EFFECT_SENT: return reason == REASON_NONE;
+    case EFFECT_NOT_SENT: return reason == REASON_STALE_TOKEN;
+    case EFFECT_UNKNOWN: return reason_table[reason].audit_kind == AUDIT_UNKNOWN || reason == REASON_UPSTREAM_TIMEOUT;
+    case EFFECT_UNFENCED: break;
+    }
+    return false;
 }
 
 static void write_requests(struct jsonout *out, const struct metrics_route *first)

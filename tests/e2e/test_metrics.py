@@ -2,6 +2,7 @@
 
 import collections
 import datetime
+import json
 import os
 import pathlib
 import random
@@ -15,7 +16,7 @@ import pytest
 import expect
 import prometheus
 from client import fenced, request
-from gateway import eventually, route
+from gateway import ROOT, eventually, route
 from partner import FullListener, Held
 from prometheus import scrape
 
@@ -379,3 +380,64 @@ def test_a_store_that_fills_up_is_told_before_it_is_full(launch, new_partner, ma
     assert eventually(lambda: alarms(gw) == {})
     gw.wait_log(lambda line: line["event"] == "store-nearly-full" and line["state"] == "off")
     assert scrape(gw)("fencegate_store_nearly_full") == 0
+
+
+# -- what is built on the metrics: docker/
+
+DOCKER = ROOT / "docker"
+WORD = re.compile(r"\b(?:fencegate|process)_[a-z0-9_]+\b")
+SELECTOR = re.compile(r"\b((?:fencegate|process)_[a-z0-9_]+)\{([^}]*)\}")
+
+
+def dashboard_expressions():
+    board = json.loads((DOCKER / "grafana" / "dashboards" / "fencegate.json").read_text())
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+    yield from (target["expr"] for panel in board["panels"] for target in panel.get("targets", []))
+    yield from (each["expr"] for each in board["annotations"]["list"])
+    yield from (each["query"]["query"] for each in board["templating"]["list"] if each["type"] == "query")
+
+
+def rule_expressions():
+    text = (DOCKER / "prometheus" / "fencegate.rules.yml").read_text()
+    found = re.findall(r"^ +expr: (\S.*)$", text, re.MULTILINE)
+    assert len(found) == len(re.findall(r"^ +- alert: Fencegate\w+$", text, re.MULTILINE)) == text.count("expr") - 1  # its head says it once
+    yield from found
+
+
+@pytest.mark.parametrize("source", [dashboard_expressions, rule_expressions])
+def test_dashboard_and_rules_name_what_there_is(gw, source):
+    found = scrape(gw)
+    names = {name for name, _ in found.samples}
+    labels = {name: {label for each, has in found.samples if each == name for label, _ in has} for name in names}
+    expressions = list(source())
+    assert len(expressions) >= 15
+    for expression in expressions:
+        used = set(WORD.findall(expression))
+        assert (used or "up{" in expression) and used <= names, f"{used - names} in {expression}"
+        for name, matchers in SELECTOR.findall(expression):
+            for label in re.findall(r'([a-z_]+)(?:=~|!~|!=|=)"', matchers):
+                assert label in labels[name] | {"instance", "job"}, f"{label} in {expression}"
+        for by in re.findall(r"\bby \(([^)]*)\)", expression):
+            assert set(by.split(", ")) <= set().union(*(labels[name] for name in used)) | {"instance", "job"}, expression
+        for reasons in re.findall(r'reason=~"([^"]*)"', expression):
+            known = (ROOT / "gateway" / "reason.def").read_text()
+            assert all(re.search(f'"{reason}"', known) for reason in reasons.split("|")), expression
+        for effect in re.findall(r'effect="([^"]*)"', expression):
+            assert found("fencegate_requests_total", effect=effect) is not None, expression
+
+
+def test_every_alarm_has_a_rule():
+    rules = "\n".join(rule_expressions())
+    for name in ("token_regression", "clock_like_token", "effects_in_doubt", "store_nearly_full", "store_disk_nearly_full", "store_old_reader", "store_writable"):
+        assert f"fencegate_{name} " in rules + " ", name
+
+
+def test_compose_mounts_what_there_is():
+    text = (DOCKER / "compose.yaml").read_text()
+    mounted = re.findall(r'[-"\[] ?"?(\./[^:"]+):/', text)
+    assert {"./prometheus", "./grafana/provisioning", "./grafana/dashboards"} <= set(mounted)
+    for path in mounted:
+        assert (DOCKER / path).exists(), path
+    prometheus_settings = (DOCKER / "prometheus" / "prometheus.yml").read_text()
+    (rules,) = re.findall(r"rule_files: \[/etc/prometheus/(.*)\]", prometheus_settings)
+    assert (DOCKER / "prometheus" / rules).exists() and '"gateway:8081"' in prometheus_settings

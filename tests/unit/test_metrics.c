@@ -65,7 +65,9 @@ static void requests_counted(void **state)
     (void)state;
     assert_true(has("fencegate_requests_total{route=\"counted\",effect=\"sent\",reason=\"\"} 0"));
     assert_true(has("fencegate_requests_total{route=\"counted\",effect=\"not-sent\",reason=\"stale-token\"} 0"));
-    assert_null(strstr(page.text, "route=\"counted\",effect=\"unknown\""));
+    assert_true(has("fencegate_requests_total{route=\"counted\",effect=\"unknown\",reason=\"upstream-failed\"} 0"));
+    assert_true(has("fencegate_requests_total{route=\"counted\",effect=\"unknown\",reason=\"upstream-timeout\"} 0"));
+    assert_null(strstr(page.text, "route=\"counted\",effect=\"unfenced\""));
     metrics_request(route, EFFECT_SENT, REASON_NONE);
     metrics_request(route, EFFECT_SENT, REASON_NONE);
     metrics_request(route, EFFECT_UNKNOWN, REASON_UPSTREAM_FAILED);
