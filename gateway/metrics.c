@@ -18,6 +18,7 @@ static pthread_mutex_t routes_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the ad
 static struct metrics_route *_Atomic routes;
 static struct metrics_route *last_route; /* under the lock */
 static uint64_t minutes_offset_ms;       /* set before the first route is published, then const */
+static atomic_ullong slept_ms;           /* boot clock over monotonic clock */
 
 static struct metrics_store store;
 
@@ -26,6 +27,12 @@ static uint64_t boot_ms(void)
     struct timespec now;
     clock_gettime(CLOCK_BOOTTIME, &now);
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+void metrics_tick(void)
+{
+    uint64_t monotonic = monotonic_ms(), boot = boot_ms(); /* in this order: the difference is not below 0 */
+    atomic_store_explicit(&slept_ms, boot - monotonic, memory_order_relaxed);
 }
 
 const struct metrics_route *metrics_first(void)
@@ -50,8 +57,10 @@ static struct metrics_route *make_route(const char *name)
         return NULL;
     }
     token_watch_init(&route->watch, route->name);
-    if (last_route == NULL)
+    if (last_route == NULL) {
         minutes_offset_ms = stats_offset(boot_ms(), realtime_ms());
+        metrics_tick();
+    }
     atomic_store(last_route == NULL ? &routes : &last_route->next, route);
     last_route = route;
     return route;
@@ -82,10 +91,11 @@ struct token_watch *metrics_watch(struct metrics_route *route)
     return &route->watch;
 }
 
-void metrics_request(struct metrics_route *route, enum effect effect, enum reason reason)
+void metrics_request(struct metrics_route *route, enum effect effect, enum reason reason, uint64_t now_ms)
 {
     atomic_fetch_add_explicit(&route->requests[effect][reason], 1, memory_order_relaxed);
-    stats_count(&route->minutes, stats_kind_of(effect, reason), stats_minute(boot_ms(), minutes_offset_ms));
+    uint64_t now_boot_ms = now_ms + atomic_load_explicit(&slept_ms, memory_order_relaxed);
+    stats_count(&route->minutes, stats_kind_of(effect, reason), stats_minute(now_boot_ms, minutes_offset_ms));
 }
 
 void metrics_drop(struct metrics_route *route, enum reason reason, enum drop_stage stage)

@@ -29,8 +29,10 @@ void metrics_use(struct metrics_route *route, bool used);
 /* Whether its tokens look sound: lives as long as its counters. */
 struct token_watch *metrics_watch(struct metrics_route *route);
 
-/* One request ended. */
-void metrics_request(struct metrics_route *route, enum effect effect, enum reason reason);
+/* One request ended, at monotonic time `now_ms`. */
+void metrics_request(struct metrics_route *route, enum effect effect, enum reason reason, uint64_t now_ms);
+/* Now and then: how long the machine slept is what the monotonic clock does not know. */
+void metrics_tick(void);
 /* Where the fence stopped it; only reasons whose audit kind is `dropped`. */
 enum drop_stage {
     DROP_ARRIVAL,    /* the look at the fence when it came */

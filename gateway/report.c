@@ -155,7 +155,7 @@ static void access_line(const struct request *request)
 void report_ended(const struct request *request)
 {
     metrics_request(request->route == NULL ? request->worker->no_route : request->route->metrics, request->effect,
-                    request->reason);
+                    request->reason, request->worker->now_ms);
     if (request->route != NULL && reason_table[request->reason].audit_kind == AUDIT_DROPPED)
         metrics_drop(request->route->metrics, request->reason, request->drop_stage);
     if (request->reason == REASON_STALE_TOKEN || (request->would_drop && request->would_reason == REASON_STALE_TOKEN))
@@ -167,7 +167,7 @@ void report_ended(const struct request *request)
 void report_turned_away(struct worker *worker, const char *route, const char *client, enum reason reason)
 {
     struct log_line line;
-    metrics_request(route == NULL ? worker->no_route : metrics_route(route), EFFECT_NOT_SENT, reason);
+    metrics_request(route == NULL ? worker->no_route : metrics_route(route), EFFECT_NOT_SENT, reason, worker->now_ms);
     if (!worker->settings->config->log_access || !log_begin(&line, LOG_INFO, "request"))
         return;
     report_id(&line, worker, ++worker->requests);

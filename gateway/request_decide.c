@@ -146,7 +146,7 @@ static bool take_place(struct request *request)
 void request_arrived(struct request *request)
 {
     enum reason refusal = request->refusal;
-    request->whole_us = monotonic_us();
+    request->whole_us = request->worker->now_us; /* its last byte was there when this turn began */
     request->request_bytes = request->body_len;
     if (refusal == REASON_NONE && atomic_load(&gateway_of(request)->shutting_down))
         refusal = REASON_SHUTTING_DOWN;

@@ -361,6 +361,7 @@ static void run_until_told(struct server *server)
         struct store_health health;
         store_health(server->gateway.store, &health);
         store_watch_look(&watch, &health, monotonic_ms());
+        metrics_tick();
         int number = next_signal(server, LOOK_MS);
         if (number == SIGHUP) {
             reload(server);

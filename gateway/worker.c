@@ -225,13 +225,19 @@ static int wait_ms(struct worker *worker)
     return of_inbound < 0 || of_timers < of_inbound ? of_timers : of_inbound;
 }
 
+static void read_clock(struct worker *worker)
+{
+    worker->now_us = monotonic_us();
+    worker->now_ms = worker->now_us / 1000;
+}
+
 static void *worker_run(void *arg)
 {
     struct worker *worker = arg;
     struct epoll_event events[EVENTS_PER_TURN];
     while (!worker->stop) {
         int count = epoll_wait(worker->epoll_fd, events, EVENTS_PER_TURN, wait_ms(worker));
-        worker->now_ms = monotonic_ms();
+        read_clock(worker);
         for (int i = 0; i < count; i++) {
             struct io *io = events[i].data.ptr;
             io->ready(io, events[i].events);
@@ -325,7 +331,7 @@ struct worker *worker_new(const struct worker_options *options, uint16_t *port, 
     worker->settings = settings_ref(options->settings);
     worker->no_route = metrics_route(NULL);
     worker->epoll_fd = worker->inbox.event_fd = -1;
-    worker->now_ms = monotonic_ms();
+    read_clock(worker);
     worker->listen_fd =
         open_socket(options->settings->config->listen_address, options->port, options->number == 0, error, error_cap);
     if (worker->listen_fd < 0) {

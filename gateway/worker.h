@@ -56,6 +56,7 @@ struct worker {
     bool inbox_due;
     struct timers timers;
     uint64_t now_ms; /* monotonic, of this turn */
+    uint64_t now_us; /* the same reading */
     unsigned number; /* of this worker, and how many requests it has seen: parts of request_id in the log */
     uint64_t requests;
     struct inbound *inbound;

@@ -10,6 +10,7 @@
 
 #include "gateway/jsonout.h"
 #include "gateway/metrics.h"
+#include "gateway/timers.h"
 #include "store/store.h"
 
 static const struct metrics_gauges gauges = {.connections = 3,
@@ -68,11 +69,11 @@ static void requests_counted(void **state)
     assert_true(has("fencegate_requests_total{route=\"counted\",effect=\"unknown\",reason=\"upstream-failed\"} 0"));
     assert_true(has("fencegate_requests_total{route=\"counted\",effect=\"unknown\",reason=\"upstream-timeout\"} 0"));
     assert_null(strstr(page.text, "route=\"counted\",effect=\"unfenced\""));
-    metrics_request(route, EFFECT_SENT, REASON_NONE);
-    metrics_request(route, EFFECT_SENT, REASON_NONE);
-    metrics_request(route, EFFECT_UNKNOWN, REASON_UPSTREAM_FAILED);
-    metrics_request(route, EFFECT_UNFENCED, REASON_NONE);
-    metrics_request(metrics_route(NULL), EFFECT_NOT_SENT, REASON_NO_ROUTE);
+    metrics_request(route, EFFECT_SENT, REASON_NONE, monotonic_ms());
+    metrics_request(route, EFFECT_SENT, REASON_NONE, monotonic_ms());
+    metrics_request(route, EFFECT_UNKNOWN, REASON_UPSTREAM_FAILED, monotonic_ms());
+    metrics_request(route, EFFECT_UNFENCED, REASON_NONE, monotonic_ms());
+    metrics_request(metrics_route(NULL), EFFECT_NOT_SENT, REASON_NO_ROUTE, monotonic_ms());
     assert_true(has("fencegate_requests_total{route=\"counted\",effect=\"sent\",reason=\"\"} 2"));
     assert_true(has("fencegate_requests_total{route=\"counted\",effect=\"unknown\",reason=\"upstream-failed\"} 1"));
     assert_true(has("fencegate_requests_total{route=\"counted\",effect=\"unfenced\",reason=\"\"} 1"));
@@ -190,8 +191,8 @@ static void the_last_hour(void **state)
     (void)state;
     metrics_now(&now);
     assert_int_equal(hours_at(&now).seen, 0); /* in no configuration, and nothing happened */
-    metrics_request(route, EFFECT_SENT, REASON_NONE);
-    metrics_request(route, EFFECT_NOT_SENT, REASON_STALE_TOKEN);
+    metrics_request(route, EFFECT_SENT, REASON_NONE, monotonic_ms());
+    metrics_request(route, EFFECT_NOT_SENT, REASON_STALE_TOKEN, monotonic_ms());
     metrics_waiting(route, 1);
     metrics_now(&now);
     struct hours found = hours_at(&now);
@@ -271,7 +272,7 @@ static void *count_many(void *arg)
 {
     (void)arg;
     for (int i = 0; i < 20000; i++) {
-        metrics_request(metrics_route("threads"), EFFECT_SENT, REASON_NONE);
+        metrics_request(metrics_route("threads"), EFFECT_SENT, REASON_NONE, monotonic_ms());
         metrics_in_flight(metrics_route("threads"), 1);
         metrics_in_flight(metrics_route("threads"), -1);
     }
