@@ -14,7 +14,7 @@ COMPILE = $(CC) -std=c11 -D_GNU_SOURCE -I. -pthread $(WARN) $(WERROR) $(OPT) $(P
 
 DEPS_BUILD = gcc libc6-dev pkg-config libmicrohttpd-dev libcurl4-openssl-dev libssl-dev libjansson-dev libidn2-dev liblmdb-dev
 DEPS_RUN = python3 ca-certificates curl
-DEPS_TEST = libcmocka-dev groff-base python3-pytest clang clang-format cppcheck strace openssl lmdb-utils libfaketime e2fsprogs mount spin \
+DEPS_TEST = libcmocka-dev groff-base python3-pytest python3-aiosmtpd clang clang-format cppcheck strace openssl lmdb-utils libfaketime e2fsprogs mount spin \
     chromium chromium-driver python3-selenium
 DEPS_BENCH = nginx libnginx-mod-http-lua lua-resty-core lua-nginx-redis redis-server haproxy wrk openssl python3-matplotlib
 SUDO = $(shell [ "$$(id -u)" = 0 ] || echo sudo)

@@ -184,7 +184,10 @@ void smtp_input(struct smtp_dialogue *dialogue, const char *data, size_t len)
     } else if (dialogue->reply.done) {
         on_reply(dialogue);
         dialogue->extra = used < len;
-        if (dialogue->extra && dialogue->outcome == SMTP_GOING)
+        /* A refusal with something behind it may be an early one, and what is behind it the answer to the dot. */
+        bool doubtful =
+            dialogue->outcome == SMTP_GOING || (dialogue->step == SMTP_DOT && dialogue->outcome != SMTP_TAKEN);
+        if (dialogue->extra && doubtful)
             dialogue->outcome = SMTP_NONSENSE;
     }
 }

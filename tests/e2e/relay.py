@@ -194,6 +194,7 @@ class Session:
             lines.append(line)
         mail.raw = b"".join(lines)
         mail.data = b"".join(line[1:] if line.startswith(b".") else line for line in lines)
+        self.mail = mail
         with self.relay.lock:
             self.relay.dots += 1
         reply = self.choose("DOT", "250 2.0.0 queued")

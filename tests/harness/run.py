@@ -19,6 +19,7 @@ SHORT = (
     "history.py --histories 3 --pause --leave --announce",
     "idle.py --tries 200",
     "lastlook.py --tries 2",
+    "mails.py --mails 500",
     "kill.py --cycles 50",
     "powercut.py --cycles 60",
 )
@@ -30,6 +31,7 @@ LONG = (
     "history.py --histories 150 --pause --leave --announce",
     "idle.py --tries 5000",
     "lastlook.py --tries 50",
+    "mails.py --mails 3500",
     "kill.py --cycles 2000",
     "powercut.py --cycles 1000",
 )

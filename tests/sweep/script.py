@@ -5,7 +5,9 @@ record are brought together. What a failure may change is the answer. What it ma
 """
 
 import itertools
+import json
 import os
+import re
 import socket
 import sys
 import threading
@@ -16,11 +18,13 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from client import BadAnswer, Closed, Connection, fenced, request  # noqa: E402
 from gateway import Gateway, eventually, route  # noqa: E402
 from partner import Exchange, Held, Partner, Request, marks  # noqa: E402
+from relay import Relay  # noqa: E402
 
 CALL_SECONDS = 10.0  # longer than the timeouts below one after the other: who waits longer hangs
 LOOK_SECONDS = 5.0
 BLOCKS, BLOCK = 6, b"s" * 20_000
 BIG = b"b" * 100_000
+JSON = [("Content-Type", "application/json")]
 
 
 class Watcher(Partner):
@@ -69,7 +73,7 @@ class Told:
 
     @property
     def recorded(self):
-        return self.where in ("pay", "named", "dead", "hook")
+        return self.where in ("pay", "named", "dead", "hook", "mail")
 
     def __repr__(self):
         return (f"{self.name} /{self.where} key={self.key} token={self.token}: "
@@ -84,10 +88,17 @@ def stream(exchange):
     exchange.send(b"0\r\n\r\n")
 
 
+def mail(name):
+    return json.dumps({"from": "a@jobs.example", "to": ["B\u00e9 <b@b\u00fccher.example>"], "cc": ["c@home.example"], "subject": name,
+                       "text": "Gr\u00fc\u00dfe\n.\n", "attachments": [{"filename": "a", "content_type": "a/b", "content": "AAEC"}]}).encode()
+
+
 class Script:
     def __init__(self, folder):
         self.partner = Watcher()
         self.partner.on("stream", stream)
+        self.relay = Relay()
+        self.relay.on("DOT", self.mail_came)
         self.told = []
         self.admin_troubles = []
         self.raised = False  # an operator was told that the fence of `raised` is at 43
@@ -102,6 +113,7 @@ class Script:
             route(dead, name="dead", path="/dead", retry_connect=1, **limits),
             self.hook("hook", True, limits),
             self.hook("barred", False, limits),
+            {"name": "mail", "path": "/mail", "kind": "smtp", "upstream": self.relay.url, "smtp": {"starttls": "off"}, **limits},
         ], workers=1, shutdown_grace="6s", limits={"request_timeout": "5s"})
 
     def hook(self, name, allow_private, limits):
@@ -109,7 +121,16 @@ class Script:
                  "secrets": ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX"]}
         return {"name": name, "path": f"/{name}", "kind": "webhook", "webhook": rules, **limits}
 
+    def mail_came(self, session):
+        """A mail at its final dot stands in the partner's log like a call, with its client's body."""
+        name = re.search(rb"^Subject: (\S+)", session.mail.data, re.M)[1].decode()
+        got = Request(f"POST /mail/{name} HTTP/1.1\r\n\r\n".encode(), -session.number, time.monotonic())
+        got.body = mail(name)
+        got.answered = time.monotonic()
+        self.partner.requests.append(got)
+
     def close(self):
+        self.relay.close()
         self.partner.close()
         self._refusing.close()
         if self.gateway.process.poll() is None:
@@ -227,6 +248,9 @@ class Script:
         self.call("named", "named", 1, "six")
         self.call("hook", "hook", 1, "seven", headers=self.target("hook"))
         self.call("barred", "barred", 1, "eight", headers=self.target("barred"))
+        for name, token in (("mail-one", 1), ("mail-two", 2), ("mail-stale", 1)):
+            self.call(name, "mail", token, "nine", mail(name), JSON)
+        self.call("mail-bad", "mail", 3, "nine", b"{", JSON)
         self.crowd()
         for path in ("/healthz", "/readyz", "/metrics", "/v1/fences/default/one", "/v1/fences", "/v1/audit?key=one",
                      "/v1/effects?state=in-doubt"):
@@ -265,7 +289,8 @@ class Script:
 
 
 EXPECTED = {"raise": 200, "equal": 200, "stale": 412, "higher": 200, "missing": 428, "drops-raise": 200, "drops-equal": 200,
-            "drops-stale": 412, "big": 200, "chunked": 200, "stream": 200, "refused": 502, "named": 200, "hook": 200, "barred": 422, "held": 200,
+            "drops-stale": 412, "big": 200, "chunked": 200, "stream": 200, "refused": 502, "named": 200, "hook": 200, "barred": 422,
+            "mail-one": 202, "mail-two": 202, "mail-stale": 412, "mail-bad": 400, "held": 200,
             "second": 412, "third": 200, "reloaded": 200}
 
 
@@ -293,7 +318,7 @@ def truth(told, partner):
         yield f"BARRED: {told.name} reached an address that its route does not allow"
     if whole and whole[0].body != told.body:
         yield f"{told.name}: the body arrived changed"
-    if told.effect == "sent" and told.answer.complete:
+    if told.effect == "sent" and told.answer.complete and told.where != "mail":
         want = BLOCK * BLOCKS if told.name == "stream" else b"ok"
         if told.answer.body != want:
             yield f"{told.name}: a complete answer of {len(told.answer.body)} bytes that is not the partner's"

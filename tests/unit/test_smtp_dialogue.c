@@ -198,6 +198,9 @@ static void what_replies_mean(void **state)
     OUTCOME(SMTP_REFUSED, OK, OK, OK, GO, "554 x\r\n");
     OUTCOME(SMTP_BUSY, OK, OK, OK, GO, "452 x\r\n");
     OUTCOME(SMTP_NONSENSE, OK, OK, OK, GO, "354 x\r\n");
+    OUTCOME(SMTP_NONSENSE, OK, OK, OK, GO, "554 x\r\n250 x\r\n");
+    OUTCOME(SMTP_NONSENSE, OK, OK, OK, GO, "451 x\r\n2");
+    OUTCOME(SMTP_TAKEN, OK, OK, OK, GO, "250 x\r\n554 x\r\n");
     OUTCOME(SMTP_NONSENSE, OK, OK, OK, GO, "100 x\r\n");
 }
 
