@@ -450,8 +450,11 @@ size_t batch_drop_oldest(struct batch *batch, size_t limit)
     struct db_cursor cursor;
     struct removal removal = {0};
     db_cursor_open(&batch->txn, DB_AUDIT, &cursor);
-    while (removal.count < limit && db_cursor_next(&cursor))
+    while (removal.count < limit && db_cursor_next(&cursor)) {
+        if (cursor.key.len == 8 && get_u64(cursor.key.data) >= batch->first_id)
+            break; /* of this batch: somebody is to be told that it is kept */
         remove_next(batch, &cursor, &removal);
+    }
     db_cursor_close(&cursor);
     size_t removed = end_removal(batch, &removal);
     if (removed > 0)

@@ -75,7 +75,8 @@ enum store_error writer_commit(struct writer *w, struct batch *batch, size_t ope
     uint64_t committing_us = clock_us();
     enum store_error error = batch_commit(batch);
     if (error != STORE_OK) {
-        writer_trouble_write(w, db_txn_error_text(&batch->txn));
+        if (error != STORE_FULL || !w->made_room)
+            writer_trouble_write(w, db_txn_error_text(&batch->txn));
         return error;
     }
     pthread_mutex_lock(&w->health_lock);
@@ -117,14 +118,15 @@ static size_t apply(struct writer *w, struct batch *batch, bool reserve_only)
     return applied;
 }
 
-/* One transaction. Retention rides on it, twice as fast as records come in: it must keep up, and must not hold up. */
-static enum store_error attempt(struct writer *w, bool reserve_only)
+/* One transaction. With `room` it makes some on the way; should that be what does not fit, it says so in w->made_room
+ * and nobody hears of the failure. */
+static enum store_error attempt(struct writer *w, bool reserve_only, bool room)
 {
     struct batch batch;
     batch_begin(&batch, w->db, &w->scratch);
     size_t applied = apply(w, &batch, reserve_only);
-    if (!reserve_only)
-        (void)batch_expire(&batch, room_expiry(w, batch.now_ms), room_expire_limit(w, EXPIRE_OPS + 2 * applied));
+    if (room && batch.txn.error == 0)
+        w->made_room = room_make(w, &batch, applied) > 0 || batch.txn.error != 0;
     return writer_commit(w, &batch, applied);
 }
 
@@ -177,11 +179,15 @@ static void run_chunk(struct writer *w)
         reserved += from_reserve(w, w->chunk[i]) ? 1 : 0;
     enum store_error new_error = STORE_FULL, reserve_error = STORE_OK;
     if (!w->refuse_new) {
-        new_error = reserve_error = attempt(w, false);
+        new_error = reserve_error = attempt(w, false, true);
+        bool again = new_error == STORE_FULL && w->made_room;
+        w->made_room = false;
+        if (again)
+            new_error = reserve_error = attempt(w, false, false);
         if (new_error != STORE_OK && reserved > 0)
-            reserve_error = attempt(w, true);
+            reserve_error = attempt(w, true, false);
     } else if (reserved > 0) {
-        reserve_error = attempt(w, true);
+        reserve_error = attempt(w, true, false);
     }
     hand_out(w, new_error, reserve_error);
 }

@@ -42,10 +42,13 @@ struct writer {
     struct store_op *held, **held_end; /* outcomes whose commit failed */
     struct buffer scratch;
     size_t chunk_max;
-    bool dropped_some; /* said once */
-    bool refuse_new;   /* no room for new work */
-    bool refuse_raise; /* nor for raises */
-    bool last;         /* the store is closing and this is the last list */
+    size_t expire_least; /* records that retention may take in one transaction however little room there is */
+    bool dropped_some;   /* said once */
+    bool dropping;       /* the oldest audit records go with each chunk (audit.when_full is drop-oldest) */
+    bool made_room;      /* by the attempt under way, beside its ops */
+    bool refuse_new;     /* no room for new work */
+    bool refuse_raise;   /* nor for raises */
+    bool last;           /* the store is closing and this is the last list */
     struct trouble failing, full;
     bool end_told; /* that only a restart helps */
     struct trusted_clock clock;
@@ -72,9 +75,10 @@ void writer_run(struct writer *w, struct store_op *list); /* the outcomes that a
 /* writer_room.c */
 void room_look(struct writer *w); /* how much work may come next: chunk_max, refuse_new, refuse_raise */
 void room_measure(struct writer *w);
-uint64_t room_expiry(struct writer *w, uint64_t now_ms);         /* audit records before this time go; 0: none */
-size_t room_expire_limit(const struct writer *w, size_t wanted); /* how many of them in one transaction */
+uint64_t room_expiry(struct writer *w, uint64_t now_ms); /* audit records before this time go; 0: none */
 void room_expire_idle(struct writer *w);
+/* What goes with a chunk that applied so many ops; how many records went. */
+size_t room_make(struct writer *w, struct batch *batch, size_t applied);
 
 /* stats.c */
 void stats_committed(const struct writer *w, uint64_t begun_us, uint64_t committing_us, uint64_t operations);

@@ -17,6 +17,7 @@
 #define PAGES_PER_OP 8       /* pages that an op may copy or add: paths through four trees */
 #define RESERVE_DIVISOR 32   /* about 3 per cent of the map are kept from new work */
 #define RESERVE_PAGES_MIN 64 /* a few small transactions: a page freed by one can be used by the next but one */
+#define PAGES_PER_REMOVAL 4  /* of an audit record: mostly a page of the index */
 #define PAGES_PER_EFFECT_PAGE 3
 #define EXPIRE_STEPS_IDLE 8
 #define DROP_OPS 256
@@ -49,15 +50,28 @@ static bool look_at_space(struct writer *w, struct db_space *out)
     return db_space(w->db, reserve_pages(out) + CHUNK_OPS * PAGES_PER_OP, out) == STORE_OK;
 }
 
-/* audit.when_full drop-oldest: goes on until half a reserve is free above the reserve, so that it is not the toll of
- * every chunk. */
-static void drop_oldest(struct writer *w, struct db_space *space)
+static void tell_dropping(struct writer *w)
 {
     if (!w->dropped_some)
         writer_notice(w, STORE_NOTICE_ODD,
                       "store: full: the oldest audit records make room (audit.when_full is drop-oldest)");
     w->dropped_some = true;
-    for (int step = 0; step < DROP_STEPS_MAX && spare_pages(space) < reserve_pages(space) / 2; step++) {
+}
+
+/* Free pages above the reserve at which dropping ends; it begins at half of that. No more than look_at_space() counts.
+ */
+static uint64_t drop_goal(const struct db_space *space)
+{
+    uint64_t part = reserve_base(space) / 2;
+    return part < CHUNK_OPS * PAGES_PER_OP ? part : CHUNK_OPS * PAGES_PER_OP;
+}
+
+/* Where what goes with the chunks was not enough (a smaller max_size than before, a burst of large records), nothing
+ * goes on until there is room again. */
+static void drop_oldest(struct writer *w, struct db_space *space)
+{
+    tell_dropping(w);
+    for (int step = 0; step < DROP_STEPS_MAX && spare_pages(space) < drop_goal(space); step++) {
         struct batch batch;
         batch_begin(&batch, w->db, &w->scratch);
         bool some = batch_drop_oldest(&batch, DROP_OPS) > 0;
@@ -75,9 +89,11 @@ void room_look(struct writer *w)
     struct db_space space;
     if (!look_at_space(w, &space))
         return; /* the chunk's own transaction will tell why */
-    if (spare_pages(&space) < PAGES_PER_OP && atomic_load_explicit(&w->drop_oldest, memory_order_relaxed)) {
+    bool may_drop = atomic_load_explicit(&w->drop_oldest, memory_order_relaxed);
+    if (may_drop && spare_pages(&space) < PAGES_PER_OP)
         drop_oldest(w, &space);
-    }
+    w->dropping = may_drop && spare_pages(&space) < drop_goal(&space) / (w->dropping ? 1 : 2);
+    w->expire_least = (size_t)reserve_base(&space) / PAGES_PER_REMOVAL;
     uint64_t ops = spare_pages(&space) / PAGES_PER_OP;
     w->refuse_new = ops == 0;
     w->refuse_raise = w->refuse_new && space.free + reserve_base(&space) / 2 < reserve_pages(&space);
@@ -109,15 +125,30 @@ uint64_t room_expiry(struct writer *w, uint64_t now_ms)
     return retain_ms != 0 && now_ms > retain_ms ? now_ms - retain_ms : 0;
 }
 
-size_t room_expire_limit(const struct writer *w, size_t wanted)
+/* Where there is little room the deletions draw on the reserve: a store that is full of old records must get away from
+ * its edge faster than new ones come in. */
+static size_t expire_limit(const struct writer *w, size_t wanted)
 {
-    return wanted < w->chunk_max ? wanted : w->chunk_max;
+    size_t most = w->chunk_max > w->expire_least ? w->chunk_max : w->expire_least;
+    return wanted < most ? wanted : most;
+}
+
+/* Retention and dropping ride on the chunk, twice as fast as records come in: they must keep up, and must not hold up.
+ */
+size_t room_make(struct writer *w, struct batch *batch, size_t applied)
+{
+    size_t wanted = EXPIRE_OPS + 2 * applied;
+    size_t removed = batch_expire(batch, room_expiry(w, batch->now_ms), expire_limit(w, wanted));
+    if (!w->dropping)
+        return removed;
+    tell_dropping(w);
+    return removed + batch_drop_oldest(batch, wanted);
 }
 
 void room_expire_idle(struct writer *w)
 {
-    size_t limit = room_expire_limit(w, EXPIRE_OPS), removed = limit;
-    for (int step = 0; step < EXPIRE_STEPS_IDLE && removed == limit && writer_idle(w); step++) {
+    size_t limit = expire_limit(w, EXPIRE_OPS), removed = limit;
+    for (int step = 0; step < EXPIRE_STEPS_IDLE && removed == limit && (w->refuse_new || writer_idle(w)); step++) {
         struct batch batch;
         batch_begin(&batch, w->db, &w->scratch);
         removed = batch_expire(&batch, room_expiry(w, batch.now_ms), limit);
