@@ -2,8 +2,8 @@
  * gateway/dashboard.c - the dashboard's files, put into the program by the assembler, so that there is nothing to
  * install beside it and nothing to build before it.
  *
- * A new file is a line in FILES and a path in the Makefile's rule, which rebuilds this when one of them changes. Which
- * headers go with them is admin.c's.
+ * A new file is a line in FILES; the Makefile's rule builds this anew when any of them changes. Which headers go with
+ * them is admin.c's.
  */
 #include "gateway/dashboard.h"
 
