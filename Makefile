@@ -17,8 +17,12 @@ DEPS_RUN = python3 ca-certificates curl
 DEPS_TEST = libcmocka-dev groff-base python3-pytest python3-aiosmtpd clang clang-format cppcheck strace openssl lmdb-utils libfaketime e2fsprogs mount spin \
     chromium chromium-driver python3-selenium
 DEPS_BENCH = nginx libnginx-mod-http-lua lua-resty-core lua-nginx-redis redis-server haproxy wrk openssl python3-matplotlib
+# Packages that would start a service when installed are only unpacked, into this folder.
+DEPS_UNPACKED = etcd-server
+export FENCEGATE_PACKAGES ?= $(abspath $(BUILD))/packages
 SUDO = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 APT = $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0
+FETCH = apt-get -qq -o APT::Sandbox::User=root download
 
 # Instrumented code draws warnings that the code itself does not: they never stop these builds.
 ASAN = BUILD=$(BUILD)/asan SANITIZED=1 WERROR= LINK= OPT="-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
@@ -76,6 +80,12 @@ define install
 	    command -v apt-get >/dev/null || { echo "no apt-get here; the build needs:" $$missing; exit 0; }; \
 	    echo "  APT    " $$missing; $(APT) update; $(APT) install -y --no-install-recommends $$missing >/dev/null; }
 endef
+define unpack
+	@set -e; command -v apt-get >/dev/null || exit 0; mkdir -p $(FENCEGATE_PACKAGES); cd $(FENCEGATE_PACKAGES); \
+	for package in $1; do [ -d $$package ] || { echo "  APT    $$package (unpacked)"; rm -rf $${package}_*.deb $$package.part; \
+	    $(FETCH) $$package 2>/dev/null || { $(APT) update; $(FETCH) $$package; }; \
+	    dpkg -x $${package}_*.deb $$package.part; rm $${package}_*.deb; mv $$package.part $$package; }; done
+endef
 deps: ## install what the build needs (every target that builds does this itself)
 	$(call install,$(DEPS_BUILD))
 deps-run: deps
@@ -83,6 +93,7 @@ deps-run: deps
 deps-test: deps-run
 	$(call install,$(DEPS_TEST))
 	$(call install,libclang-rt-$$(clang -dumpversion | cut -d. -f1)-dev)
+	$(call unpack,$(DEPS_UNPACKED))
 
 test: deps-test ## everything that has to hold before a release, in under ten minutes
 	@$(MAKE) lint
