@@ -14,7 +14,7 @@ COMPILE = $(CC) -std=c11 -D_GNU_SOURCE -I. -pthread $(WARN) $(WERROR) $(OPT) $(P
 
 DEPS_BUILD = gcc libc6-dev pkg-config libmicrohttpd-dev libcurl4-openssl-dev libssl-dev libjansson-dev libidn2-dev liblmdb-dev
 DEPS_RUN = python3 ca-certificates curl
-DEPS_TEST = libcmocka-dev groff-base python3-pytest python3-aiosmtpd clang clang-format cppcheck strace openssl lmdb-utils libfaketime e2fsprogs mount spin \
+DEPS_TEST = libcmocka-dev groff-base python3-pytest python3-pytest-xdist python3-aiosmtpd clang clang-format cppcheck strace openssl lmdb-utils libfaketime e2fsprogs mount spin \
     chromium chromium-driver python3-selenium
 DEPS_BENCH = nginx libnginx-mod-http-lua lua-resty-core lua-nginx-redis redis-server haproxy wrk openssl python3-matplotlib
 # Packages that would start a service when installed are only unpacked, into this folder.
@@ -43,7 +43,8 @@ OBJ := $(SRC:%.c=$(BUILD)/%.o)
 LIB := $(BUILD)/fencegate.a
 SHIM = $(BUILD)/tests/sweep/fail.so
 UNIT := $(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(wildcard tests/unit/test_*.c))
-PYTEST = /usr/bin/python3 -B -m pytest -q --tb=short -p no:cacheprovider
+# Tests mostly wait, so several files run side by side; what a file shares (a gateway, a browser) stays in one process.
+PYTEST = /usr/bin/python3 -B -m pytest -q --tb=short -p no:cacheprovider -n 4 --dist loadfile
 FILES = $(wildcard tests/e2e/test_*.py)
 FORMATTED = $(SRC) $(wildcard gateway/*.h config/*.h store/*.h tests/unit/*.[ch]) tests/sweep/fail.c tests/bench/fill.c tests/bench/pace.c \
     $(wildcard gateway/dashboard/*.js) tests/e2e/names.c

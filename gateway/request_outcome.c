@@ -139,6 +139,7 @@ void request_settle(struct request *request, enum reason reason, enum effect eff
     tell_breaker(request, effect);
     request_leave_gate(request); /* the call is over: the next token may go, its record can't change that */
     uncount(request);
+    request_body_free(request); /* before the answer's end: a next call may fit into limits.buffered only then */
     if (reason == REASON_NONE)
         inbound_reply_ready(request);
     enum audit_kind kind = outcome_kind(request);

@@ -10,6 +10,7 @@
 #include "gateway/upstream.h"
 
 #include <malloc.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,12 +27,19 @@ enum {
     TRIM_ABOVE = 128, /* calls under way at once: a spike that is worth giving memory back after */
 };
 
+static char library[64];
+
+static void name_library(void)
+{
+    snprintf(library, sizeof library, "libcurl/%s",
+             curl_version_info(CURLVERSION_NOW)->version); /* curl_version() starts LDAP */
+}
+
 const char *upstream_library(void)
 {
-    static char text[64];
-    snprintf(text, sizeof text, "libcurl/%s",
-             curl_version_info(CURLVERSION_NOW)->version); /* curl_version() starts LDAP */
-    return text;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, name_library);
+    return library;
 }
 
 /* ---- libcurl's timer ---- */

@@ -18,7 +18,7 @@ struct upstream;
 struct worker;
 
 bool upstream_global_init(void) __attribute__((warn_unused_result)); /* once, before threads */
-const char *upstream_library(void); /* "libcurl/7.88.1 …", for `version` and the log */
+const char *upstream_library(void); /* "libcurl/7.88.1", for `version` and the log; any thread */
 
 struct upstream *upstream_new(struct worker *worker) __attribute__((warn_unused_result)); /* NULL: no memory */
 void upstream_free(struct upstream **upstream); /* calls under way are dropped without a word */
