@@ -136,12 +136,13 @@ test-long: ## 1,000 histories of 2,000 requests, 1,000 power cuts, 2,000 kills, 
 
 # What npm brings stays in the build folder; it is asked again only when the pinned versions change.
 CLIENTS = $(BUILD)/clients
-test-clients: all ## partners' own SDKs against the gateway (npm, from its registry; versions are pinned)
+test-clients: all deps-run ## partners' own SDKs against the gateway (npm, from its registry; versions are pinned), and Postfix
 	$(if $(shell command -v npm),,$(call install,nodejs npm))
 	@printf '  TEST   clients\n'; mkdir -p $(CLIENTS); cp tests/clients/* $(CLIENTS)/
 	@cd $(CLIENTS) && { cmp -s package-lock.json node_modules/.pinned || { npm ci --ignore-scripts --no-audit --no-fund \
 	    --loglevel=error && cp package-lock.json node_modules/.pinned; }; }
 	@FENCEGATE_BIN=$(abspath $(BUILD)/fencegate) node --test $(CLIENTS)/clients.test.mjs
+	@FENCEGATE_BIN=$(abspath $(BUILD)/fencegate) tests/clients/postfix.sh $(CLIENTS)/postfix
 
 lint: layers deps-test ## layer rule, clang -Werror, cppcheck, clang-format
 	@$(MAKE) $(CLANG) objects

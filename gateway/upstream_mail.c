@@ -173,6 +173,10 @@ bool mail_unconnected(struct call *call)
 {
     const struct smtp_link *smtp = call->link->smtp;
     char text[sizeof call->detail];
+    if (smtp->greeting.nonsense) {
+        call_finish(call, CALL_UNREACHABLE, "What the relay says is no SMTP.");
+        return true;
+    }
     if (!smtp->greeting.done || smtp->greeting.code < 400)
         return false;
     bool busy = smtp->greeting.code < 500;
