@@ -393,8 +393,7 @@ enum mail_result mail_compose(struct arena *arena, const char *json, size_t len,
         mail_text_free(&composer.text);
         return composer.no_memory || (done && composer.text.failed) ? MAIL_NO_MEMORY : MAIL_MALFORMED;
     }
-    out->data = composer.text.data;
-    out->len = composer.text.len;
+    out->data = mail_text_take(&composer.text, &out->len);
     out->eight_bit = out->utf8; /* addresses in the head; all else is encoded */
     return MAIL_OK;
 }

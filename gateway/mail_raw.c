@@ -160,8 +160,7 @@ enum mail_result mail_take_raw(struct arena *arena, const char *body, size_t len
         mail_text_free(&text);
         return MAIL_NO_MEMORY;
     }
-    out->data = text.data;
-    out->len = text.len;
-    out->eight_bit = has_eight_bit(text.data, text.len);
+    out->data = mail_text_take(&text, &out->len);
+    out->eight_bit = has_eight_bit(out->data, out->len);
     return MAIL_OK;
 }

@@ -67,6 +67,15 @@ void mail_text_free(struct mail_text *text)
     *text = (struct mail_text){0};
 }
 
+char *mail_text_take(struct mail_text *text, size_t *len)
+{
+    char *fitting = realloc(text->data, text->len);
+    char *data = fitting != NULL ? fitting : text->data;
+    *len = text->len;
+    *text = (struct mail_text){0};
+    return data;
+}
+
 static size_t column(const struct mail_text *text)
 {
     return text->len - text->line;

@@ -28,6 +28,8 @@ void mail_add(struct mail_text *text, const char *data, size_t len); /* as it is
 void mail_add_words(struct mail_text *text, const char *words);      /* as it is, NUL-terminated */
 void mail_end_line(struct mail_text *text);                          /* CRLF */
 void mail_text_free(struct mail_text *text);
+/* Hands over what was written, without the room that is left; the caller frees it. */
+char *mail_text_take(struct mail_text *text, size_t *len);
 
 /* Text of a header field behind its name, folded. What is not printable ASCII, or could be taken for an encoded word,
  * becomes encoded words; with `free_text` so does a word too long for a line, which in a structured field (a URL) has

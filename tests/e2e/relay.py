@@ -83,6 +83,7 @@ class Session:
         self.relay, self.sock, self.number = relay, sock, number
         self.file = None
         self.tls, self.login = False, None
+        self.said, self.ended = 0, False  # replies; the connection is gone
         self.clear()
 
     def clear(self):
@@ -98,6 +99,7 @@ class Session:
         if reply is not None:
             data = reply.encode() if isinstance(reply, str) else reply
             self.sock.sendall(data if data.endswith(b"\n") else data + b"\r\n")
+            self.said += 1
 
     def line(self):
         line = self.file.readline(1 << 20)
@@ -243,6 +245,7 @@ class Relay:
             self.errors.append(error)
         with contextlib.suppress(OSError):
             session.sock.close()
+        session.ended = True
 
     def on(self, point, action):
         self.script[point] = action
