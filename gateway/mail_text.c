@@ -70,7 +70,9 @@ void mail_text_free(struct mail_text *text)
 char *mail_text_take(struct mail_text *text, size_t *len)
 {
     char *fitting = realloc(text->data, text->len);
-    char *data = fitting != NULL ? fitting : text->data;
+    if (fitting != NULL)
+        text->data = fitting;
+    char *data = text->data;
     *len = text->len;
     *text = (struct mail_text){0};
     return data;

@@ -192,8 +192,17 @@ void smtp_input(struct smtp_dialogue *dialogue, const char *data, size_t len)
     }
 }
 
+bool smtp_may_quit(const struct smtp_dialogue *dialogue)
+{
+    return dialogue->reply.done && dialogue->waiting && !dialogue->extra && dialogue->step != SMTP_MESSAGE &&
+           dialogue->reply.code != CLOSING &&
+           (dialogue->outcome == SMTP_REFUSED || dialogue->outcome == SMTP_BUSY || dialogue->outcome == SMTP_TAKEN);
+}
+
 bool smtp_reusable(const struct smtp_dialogue *dialogue)
 {
+    if (dialogue->explanation != NULL)
+        return true; /* nothing was said */
     return dialogue->step == SMTP_DOT && dialogue->reply.done && !dialogue->extra && dialogue->reply.code != CLOSING &&
            dialogue->outcome != SMTP_NONSENSE;
 }

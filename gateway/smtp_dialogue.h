@@ -61,6 +61,7 @@ void smtp_input(struct smtp_dialogue *dialogue, const char *data, size_t len);
 bool smtp_wants_look(const struct smtp_dialogue *dialogue);
 void smtp_send_dot(struct smtp_dialogue *dialogue);
 bool smtp_reusable(const struct smtp_dialogue *dialogue); /* the connection is good for another mail */
+bool smtp_may_quit(const struct smtp_dialogue *dialogue); /* it is not, but the relay waits for a command */
 
 /* The reply to be shown for this outcome; "" when there is none. */
 const char *smtp_verdict(const struct smtp_dialogue *dialogue);

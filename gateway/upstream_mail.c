@@ -92,11 +92,12 @@ bool mail_link_set_up(struct link *link)
     return bad == CURLE_OK;
 }
 
-/* An idle one is told good-bye; for the answer nobody waits. */
+/* For the answer nobody waits. Inside a message it would be a line of it. */
 void mail_link_good_bye(struct link *link)
 {
     size_t sent;
-    if (link->call == NULL && link->fd >= 0)
+    bool between = link->call == NULL || smtp_may_quit(&link->smtp->dialogue);
+    if (link->fd >= 0 && between)
         (void)link_send(link, "QUIT\r\n", 6, &sent);
 }
 
@@ -124,15 +125,19 @@ static void give_answer(struct call *call)
     call_touch(call);
 }
 
+static void keep_link(struct call *call)
+{
+    link_watch(call->link, EPOLLIN | EPOLLRDHUP);
+    link_put(call->link);
+    call->link = NULL;
+}
+
 /* The link stays if it is good for more. */
 static void end_call(struct call *call, enum call_end end, const char *detail)
 {
     struct smtp_link *smtp = call->link->smtp;
-    if (smtp_reusable(&smtp->dialogue) && ++smtp->mails < MAILS_MAX) {
-        link_watch(call->link, EPOLLIN | EPOLLRDHUP);
-        link_put(call->link);
-        call->link = NULL;
-    }
+    if (smtp_reusable(&smtp->dialogue) && ++smtp->mails < MAILS_MAX)
+        keep_link(call);
     call_finish(call, end, detail);
 }
 
@@ -266,6 +271,7 @@ void mail_begin(struct call *call)
         return;
     }
     if (!request_first_look(request)) {
+        keep_link(call); /* nothing was said on it */
         call_finish(call, CALL_UNREACHABLE, NULL);
         return;
     }

@@ -154,6 +154,7 @@ static void all_refused(void **state)
         assert_int_equal(dialogue.outcome, rows[i].outcome);
         assert_string_equal(smtp_verdict(&dialogue), rows[i].verdict);
         assert_false(smtp_reusable(&dialogue));
+        assert_true(smtp_may_quit(&dialogue));
     }
 }
 
@@ -218,6 +219,15 @@ static void reuse(void **state)
     assert_false(smtp_reusable(&dialogue));
     OUTCOME(SMTP_REFUSED, "550 x\r\n");
     assert_false(smtp_reusable(&dialogue));
+    assert_true(smtp_may_quit(&dialogue));
+    OUTCOME(SMTP_BUSY, OK, "421 x\r\n");
+    assert_false(smtp_may_quit(&dialogue));
+    OUTCOME(SMTP_NONSENSE, OK, OK, OK, OK);
+    assert_false(smtp_may_quit(&dialogue));
+    up_to_dot();
+    assert_false(smtp_may_quit(&dialogue));
+    hears("552 x\r\n");
+    assert_false(smtp_may_quit(&dialogue)); /* it would be a line of the message */
 }
 
 static void replies_before_they_are_asked_for(void **state)
@@ -256,6 +266,7 @@ static void what_the_relay_must_offer(void **state)
     smtp_explain(&dialogue, text, sizeof text);
     assert_non_null(strstr(text, "8BITMIME"));
     assert_string_equal(smtp_verdict(&dialogue), "");
+    assert_true(smtp_reusable(&dialogue));
     begin((const char *const[]){"250-relay", "250-8bitmime\r\n", "250 SIZE 100\r\n", NULL});
     says("MAIL FROM:<a@jobs.example> SIZE=18 BODY=8BITMIME\r\n");
     mail.utf8 = true;
