@@ -371,7 +371,10 @@ void upstream_connected(struct link *link, CURLcode result)
     if (result == CURLE_OK && !link->look && link_adopt(link))
         call_begin(call);
     else if (result == CURLE_OK)
-        call_finish(call, CALL_UNREACHABLE, "The partner spoke or closed before it was asked; nothing was sent.");
+        call_finish(call, CALL_UNREACHABLE,
+                    link->look || link_error(link)[0] == '\0'
+                        ? "The partner spoke or closed before it was asked; nothing was sent."
+                        : "No descriptor is left for the connection; nothing was sent.");
     else
         end_unconnected(call, result);
 }

@@ -20,11 +20,11 @@ struct settings;
 struct smtp_link;
 struct socket_io;
 
-/* A connection to a partner. libcurl makes it (name, address, TCP, TLS) and then leaves it to us (CONNECT_ONLY); its
- * handle stays in the multi handle as long as the connection lives. Connecting, in a call, or idle. */
+/* A connection to a partner. libcurl makes it (name, address, TCP, TLS) and then leaves it to us (CONNECT_ONLY).
+ * Connecting, in a call, or idle. */
 struct link {
     struct io io; /* first: worker_retire() frees by it */
-    CURL *easy;
+    CURL *easy;   /* in the multi handle as long as it lives; NULL: the connection is ours alone */
     struct upstream *upstream;
     struct call *call;         /* NULL: idle */
     struct settings *settings; /* reference: `route` is of these */
@@ -40,7 +40,7 @@ struct link {
     uint32_t events; /* registered for; 0: not registered */
     uint64_t born_ms, idle_since_ms;
     struct link *next_idle, *prev_idle; /* in the order they fell idle */
-    struct link *next_same;             /* idle ones of one chain */
+    struct link *next_same, *prev_same; /* idle ones of one chain */
     struct smtp_link *smtp;             /* to a mail relay; NULL: another kind of partner */
     char error[CURL_ERROR_SIZE];
 };
@@ -135,7 +135,8 @@ struct link *link_take(struct upstream *upstream, struct request *request);
 /* Begins to connect, or only to look; upstream_connected() will come, not from in here. NULL: no memory. */
 struct link *link_open(struct upstream *upstream, struct request *request, bool look)
     __attribute__((warn_unused_result));
-/* libcurl has connected it: it is ours. False: the partner spoke, or hung up, before it was asked. */
+/* libcurl has connected it: it is ours. False: the partner spoke, or hung up, before it was asked; or, with a
+ * link_error(), there is no descriptor for it. */
 bool link_adopt(struct link *link) __attribute__((warn_unused_result));
 void link_put(struct link *link); /* its call has ended well: it waits for another */
 void link_close(struct link **link);

@@ -2,18 +2,21 @@
  * gateway/upstream_link.c - connections to partners: made by libcurl, read and written by us, kept for the next call.
  *
  * libcurl resolves the name, tries the addresses, connects and does TLS, then hands over (CURLOPT_CONNECT_ONLY). It
- * never sees a request, so it can't send one twice. Its handle stays in the multi handle until the link is closed;
- * taken out, libcurl would close the connection.
+ * never sees a request, so it can't send one twice. Without TLS we keep a descriptor of our own and let libcurl go;
+ * with TLS its handle stays in the multi handle until the link is closed: taken out, libcurl would close the
+ * connection.
  *
  * An idle link is watched: whatever comes on it (a close, or bytes nobody asked for) is its end. A link is used again
  * only for the route, the settings and the target that it was made for: another route may allow other addresses.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "config/config.h"
 #include "gateway/request.h"
@@ -66,13 +69,13 @@ static void set_idle_timer(struct upstream *upstream)
 static void leave_idle(struct link *link)
 {
     struct upstream *upstream = link->upstream;
-    struct link **same = &upstream->idle[chain_of(link->route, link->origin)];
-    while (*same != link)
-        same = &(*same)->next_same;
-    *same = link->next_same;
+    struct link **chain = &upstream->idle[chain_of(link->route, link->origin)];
+    *(link->prev_same == NULL ? chain : &link->prev_same->next_same) = link->next_same;
+    if (link->next_same != NULL)
+        link->next_same->prev_same = link->prev_same;
     *(link->prev_idle == NULL ? &upstream->idle_first : &link->prev_idle->next_idle) = link->next_idle;
     *(link->next_idle == NULL ? &upstream->idle_last : &link->next_idle->prev_idle) = link->prev_idle;
-    link->next_same = link->next_idle = link->prev_idle = NULL;
+    link->next_same = link->prev_same = link->next_idle = link->prev_idle = NULL;
     upstream->idle_count--;
 }
 
@@ -96,6 +99,8 @@ void link_put(struct link *link)
     }
     link->idle_since_ms = now;
     link->next_same = *chain;
+    if (*chain != NULL)
+        (*chain)->prev_same = link;
     *chain = link;
     link->prev_idle = upstream->idle_last;
     *(upstream->idle_last == NULL ? &upstream->idle_first : &upstream->idle_last->next_idle) = link;
@@ -176,6 +181,8 @@ static bool set_options(struct link *link)
     SET(CLOSESOCKETFUNCTION, upstream_on_socket_close);
     SET(CLOSESOCKETDATA, link->upstream);
     SET(URL, link->origin);
+    if (route->kind != ROUTE_SMTP)
+        SET(BUFFERSIZE, 1024L); /* its least: we read into our own */
     if (link->look)
         SET(HAPPY_EYEBALLS_TIMEOUT_MS, 1L); /* of the two families' addresses none is waited for */
     SET(CONNECTTIMEOUT_MS, (long)route->connect_timeout_ms);
@@ -218,15 +225,49 @@ struct link *link_open(struct upstream *upstream, struct request *request, bool 
     return link;
 }
 
-/* The first reading ties libcurl's handle to the connection: before that it counts as idle, and libcurl may close it.
- */
+static bool socket_is_silent(int fd)
+{
+    char byte;
+    return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+}
+
+static void let_go(struct link *link)
+{
+    if (link->easy == NULL)
+        return;
+    if (link->upstream->multi != NULL)
+        curl_multi_remove_handle(link->upstream->multi, link->easy);
+    curl_easy_cleanup(link->easy);
+    link->easy = NULL;
+}
+
+/* libcurl looks through all its connections for that of a handle, and holds 20 KiB for each: with thousands of them
+ * that is most of what a call costs. What it closes here is its own descriptor. */
+static bool take_over(struct link *link, curl_socket_t fd)
+{
+    link->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (link->fd < 0) {
+        snprintf(link->error, sizeof link->error, "%s", strerror(errno));
+        return false;
+    }
+    upstream_release_socket(link->upstream, link->fd); /* what it knows of an earlier socket with this number */
+    let_go(link);
+    return true;
+}
+
 bool link_adopt(struct link *link)
 {
     curl_socket_t fd = CURL_SOCKET_BAD;
     char byte;
     size_t got;
-    if (curl_easy_getinfo(link->easy, CURLINFO_ACTIVESOCKET, &fd) != CURLE_OK || fd == CURL_SOCKET_BAD ||
-        curl_easy_recv(link->easy, &byte, 1, &got) != CURLE_AGAIN)
+    link->error[0] = '\0'; /* of an address that did not answer, before the one that did */
+    if (curl_easy_getinfo(link->easy, CURLINFO_ACTIVESOCKET, &fd) != CURLE_OK || fd == CURL_SOCKET_BAD)
+        return false;
+    if (!link->tls && link->smtp == NULL)
+        return socket_is_silent(fd) && take_over(link, fd);
+    /* The first reading ties libcurl's handle to the connection: before that it counts as idle, and libcurl may close
+     * it. */
+    if (curl_easy_recv(link->easy, &byte, 1, &got) != CURLE_AGAIN)
         return false;
     link->fd = (int)fd;
     upstream_release_socket(link->upstream, fd);
@@ -253,11 +294,9 @@ void link_close(struct link **which)
     forget_again(link);
     if (link->smtp != NULL)
         mail_link_good_bye(link);
-    if (link->easy != NULL) {
-        if (upstream->multi != NULL)
-            curl_multi_remove_handle(upstream->multi, link->easy);
-        curl_easy_cleanup(link->easy);
-    }
+    if (link->easy == NULL && link->fd >= 0)
+        close(link->fd);
+    let_go(link);
     settings_unref(&link->settings);
     free(link->origin);
     free(link->smtp);
@@ -338,5 +377,5 @@ bool link_is_silent(struct link *link)
     size_t got;
     if (link->tls)
         return link_recv(link, &byte, 1, &got) == LINK_AGAIN;
-    return recv(link->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+    return socket_is_silent(link->fd);
 }
