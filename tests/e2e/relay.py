@@ -84,6 +84,7 @@ class Session:
         self.file = None
         self.tls, self.login = False, None
         self.said, self.ended = 0, False  # replies; the connection is gone
+        self.dropped = False
         self.clear()
 
     def clear(self):
@@ -127,6 +128,8 @@ class Session:
         self.act("BANNER", "220 relay.test ESMTP")
         while True:
             line = self.line()
+            if self.dropped:
+                raise Gone()  # a late word to a test that is over
             text = line.decode("utf-8", "surrogateescape").rstrip("\r\n")
             assert line.endswith(b"\r\n"), line
             self.relay.commands.append((self.number, text))
@@ -259,6 +262,7 @@ class Relay:
 
     def drop(self):
         for session in self.sessions:
+            session.dropped = True
             with contextlib.suppress(OSError):
                 session.sock.shutdown(socket.SHUT_RDWR)
 

@@ -46,10 +46,10 @@ def mail_route(relay, name="mail", **settings):
 @pytest.fixture(scope="module")
 def gw(shared, partner, tmp_path_factory):
     from gateway import Gateway
-    short = {"connect": "300ms", "total": "700ms"}
     routes = [
         mail_route(shared),
-        mail_route(shared, "short", timeout=short),
+        mail_route(shared, "greet", timeout={"connect": "300ms", "total": "20s"}),
+        mail_route(shared, "short", timeout={"connect": "20s", "total": "1200ms"}),
         mail_route(shared, "abort", on_supersede="abort"),
         mail_route(shared, "off", fence={"mode": "off"}),
         mail_route(shared, "observe", fence={"mode": "observe"}),
@@ -352,7 +352,8 @@ OUTCOMES = [
 def test_what_the_relay_did(gw, relay, mark, point, action, status, reason, detail):
     relay.on(point, action)
     after = point == "DOT" and status in (502, 504)
-    answer = send(gw, PLAIN, 5, mark, "/short" if action is silent else "/mail")
+    path = "/mail" if action is not silent else "/greet" if point in ("BANNER", "EHLO") else "/short"
+    answer = send(gw, PLAIN, 5, mark, path)
     expect.refusal(answer, status, reason, "unknown" if after else "not-sent")
     assert detail in answer.json["detail"]
     found = settled(gw, mark, "unknown" if after else "not-sent", reason=reason, status=status, effect_id=answer.effect_id)
