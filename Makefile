@@ -3,7 +3,7 @@
 CC ?= cc
 PREFIX ?= /usr/local
 BUILD ?= build
-PKGS = libmicrohttpd libcurl libcrypto jansson libidn2 lmdb
+PKGS = libmicrohttpd libcurl libssl libcrypto jansson libidn2 lmdb
 WARN = -Wall -Wextra -Wshadow -Wconversion -Wvla -Wstrict-prototypes -Wmissing-prototypes
 OPT ?= -O2 -g -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fPIE
 LINK ?= -pie -Wl,-z,relro,-z,now

@@ -8,6 +8,7 @@
 
 struct settings *settings_new(const struct config *config)
 {
+    static atomic_ullong made;
     struct settings *settings = calloc(1, sizeof *settings);
     if (settings == NULL)
         return NULL;
@@ -25,6 +26,7 @@ struct settings *settings_new(const struct config *config)
         }
     }
     settings->config = config;
+    settings->number = atomic_fetch_add_explicit(&made, 1, memory_order_relaxed) + 1;
     atomic_init(&settings->references, 1);
     for (size_t i = 0; i < config->route_count; i++) {
         struct route_state *route = &settings->routes[i];

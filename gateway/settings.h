@@ -33,6 +33,7 @@ struct settings {
     const struct config *config; /* owned */
     struct route_state *routes;  /* beside config->routes */
     atomic_uint references;
+    uint64_t number; /* later ones have a higher one */
 };
 
 /* Takes over the reference to `config`. NULL: no memory. One reference is the caller's. */

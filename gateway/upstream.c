@@ -393,7 +393,8 @@ struct upstream *upstream_new(struct worker *worker)
     upstream->timer.fire = on_timer;
     upstream->scratch = malloc(READ_BYTES);
     bool timers = timers_promise(&worker->timers) && timers_promise(&worker->timers);
-    if (upstream->scratch == NULL || !timers || !link_pool_init(upstream) || !make_multi(upstream)) {
+    link_pool_init(upstream);
+    if (upstream->scratch == NULL || !timers || !make_multi(upstream)) {
         upstream_free(&upstream); /* the process ends: a promise too many does no harm */
         return NULL;
     }
@@ -414,8 +415,7 @@ void upstream_free(struct upstream **upstream)
     link_close_idle(gone);
     if (gone->multi != NULL)
         curl_multi_cleanup(gone->multi);
-    if (gone->share != NULL)
-        curl_share_cleanup(gone->share);
+    link_pool_free(gone);
     upstream_forget_sockets(gone);
     timer_clear(&gone->worker->timers, &gone->timer);
     timers_release(&gone->worker->timers);

@@ -140,6 +140,23 @@ static bool take_in(struct call *call, const char *data, size_t len, size_t *lef
     return true;
 }
 
+static void on_closed(struct call *call)
+{
+    bool well = link_ended_well(call->link);
+    const char *why = call->link->used ? "The kept-alive connection was closed before an answer came; the call was not "
+                                         "sent again."
+                                       : "The partner closed the connection without an answer.";
+    if (well)
+        wire_closed(&call->wire);
+    if (call->request->reply.head_done)
+        why = well ? "The partner closed the connection inside its answer."
+                   : "The connection was cut: nobody can say whether the answer is whole.";
+    if (call->wire.state == WIRE_DONE)
+        end_well(call, false);
+    else
+        call_break(call, why);
+}
+
 /* True: there may be more to read at once. */
 static bool read_some(struct call *call)
 {
@@ -153,15 +170,7 @@ static bool read_some(struct call *call)
         call_break(call, text);
         return false;
     }
-    case LINK_CLOSED:
-        wire_closed(&call->wire);
-        if (call->wire.state == WIRE_DONE)
-            end_well(call, false);
-        else
-            call_break(call, call->link->used ? "The kept-alive connection was closed before an answer came; the call "
-                                                "was not sent again."
-                                              : "The partner closed the connection without an answer.");
-        return false;
+    case LINK_CLOSED: on_closed(call); return false;
     case LINK_OK: break;
     }
     if (!take_in(call, upstream->scratch, got, &left_over))

@@ -19,6 +19,7 @@ struct request;
 struct settings;
 struct smtp_link;
 struct socket_io;
+struct tls_memory;
 
 /* A connection to a partner. libcurl makes it (name, address, TCP, TLS) and then leaves it to us (CONNECT_ONLY).
  * Connecting, in a call, or idle. */
@@ -28,6 +29,7 @@ struct link {
     struct upstream *upstream;
     struct call *call;         /* NULL: idle */
     struct settings *settings; /* reference: `route` is of these */
+    struct tls_memory *tls_memory;
     const struct config_route *route;
     char *origin;              /* scheme, host and port */
     bool look;                 /* gets no socket: where it would lead is looked at */
@@ -36,6 +38,7 @@ struct link {
     bool again;
     bool tls;
     bool used;       /* has carried a call */
+    bool torn;       /* the kernel said so when we sent, and says it once: reading finds what looks like an end */
     int fd;          /* -1: not yet connected */
     uint32_t events; /* registered for; 0: not registered */
     uint64_t born_ms, idle_since_ms;
@@ -67,7 +70,7 @@ struct call {
 struct upstream {
     struct worker *worker;
     CURLM *multi;
-    CURLSH *share; /* TLS sessions */
+    struct tls_memory *tls_memory; /* what new links share; NULL: nothing yet */
     struct timer timer;
     struct call *spare;
     unsigned spare_count;
@@ -128,7 +131,8 @@ bool mail_unconnected(struct call *call) __attribute__((warn_unused_result));
 
 /* ---- upstream_link.c ---- */
 
-bool link_pool_init(struct upstream *upstream) __attribute__((warn_unused_result)); /* false: no memory */
+void link_pool_init(struct upstream *upstream);
+void link_pool_free(struct upstream *upstream); /* after the last link */
 
 /* An idle link that fits the call and is silent, or NULL. */
 struct link *link_take(struct upstream *upstream, struct request *request);
@@ -147,9 +151,15 @@ enum link_io link_recv(struct link *link, char *data, size_t cap, size_t *got);
 /* After LINK_AGAIN the same bytes have to be given again. */
 enum link_io link_send(struct link *link, const char *data, size_t len, size_t *sent);
 const char *link_error(const struct link *link); /* of the last LINK_FAILED */
+/* After LINK_CLOSED: the partner ended it, and nothing that it said is missing. */
+bool link_ended_well(const struct link *link);
 /* Nothing waits to be read: neither a close nor bytes that would be taken for the next answer. */
 bool link_is_silent(struct link *link);
 void link_watch(struct link *link, uint32_t events); /* 0: not at all */
+
+/* ---- upstream_tls.c ---- */
+
+bool tls_said_good_bye(CURL *easy); /* on a connection that has ended: by the partner's own word */
 
 /* ---- upstream_socket.c: libcurl's sockets in the worker's epoll set ---- */
 

@@ -31,16 +31,74 @@ enum {
     /* Both together: a changed DNS answer is followed within a minute. */
     LIFETIME_MS = 45 * 1000,
     DNS_CACHE_S = 10,
+    CA_CACHE_S = 24 * 60 * 60,
+};
+
+/* What TLS remembers from one link to the next: sessions, which spare a look at the certificate, and (in the multi
+ * handle) the authorities of a ca_file. A reload forgets both: the files may hold something else by now. */
+struct tls_memory {
+    CURLSH *share;
+    uint64_t settings; /* their number */
+    uint64_t since_ms;
+    unsigned users; /* links and, while it is the newest, the upstream */
 };
 
 static void on_idle_timer(struct timer *timer);
 
-bool link_pool_init(struct upstream *upstream)
+void link_pool_init(struct upstream *upstream)
 {
     upstream->idle_timer.fire = on_idle_timer;
-    upstream->share = curl_share_init();
-    return upstream->share != NULL &&
-           curl_share_setopt(upstream->share, CURLSHOPT_SHARE, CURL_LOCK_DATA_SSL_SESSION) == CURLSHE_OK;
+}
+
+/* ---- what TLS remembers ---- */
+
+static void drop_tls_memory(struct tls_memory **which)
+{
+    struct tls_memory *memory = *which;
+    *which = NULL;
+    if (memory == NULL || --memory->users > 0)
+        return;
+    if (memory->share != NULL)
+        curl_share_cleanup(memory->share);
+    free(memory);
+}
+
+static struct tls_memory *new_tls_memory(struct upstream *upstream, uint64_t settings)
+{
+    struct tls_memory *memory = calloc(1, sizeof *memory);
+    if (memory == NULL)
+        return NULL;
+    *memory = (struct tls_memory){curl_share_init(), settings, upstream->worker->now_ms, 1};
+    if (memory->share == NULL ||
+        curl_share_setopt(memory->share, CURLSHOPT_SHARE, CURL_LOCK_DATA_SSL_SESSION) != CURLSHE_OK)
+        drop_tls_memory(&memory);
+    return memory;
+}
+
+/* Requests from before a reload may still connect after it: they read the same files. NULL: no memory. */
+static struct tls_memory *hold_tls_memory(struct upstream *upstream, const struct settings *settings)
+{
+    if (upstream->tls_memory == NULL || upstream->tls_memory->settings < settings->number) {
+        struct tls_memory *newer = new_tls_memory(upstream, settings->number);
+        if (newer == NULL)
+            return NULL;
+        drop_tls_memory(&upstream->tls_memory);
+        upstream->tls_memory = newer;
+    }
+    upstream->tls_memory->users++;
+    return upstream->tls_memory;
+}
+
+/* In seconds: what was read before the reload has run out. */
+static long ca_cache_timeout(const struct link *link)
+{
+    uint64_t seconds = (link->upstream->worker->now_ms - link->tls_memory->since_ms) / 1000;
+    return seconds < CA_CACHE_S ? (long)seconds : (long)CA_CACHE_S;
+}
+
+void link_pool_free(struct upstream *upstream)
+{
+    drop_tls_memory(&upstream->tls_memory);
 }
 
 /* ---- idle links ---- */
@@ -175,7 +233,8 @@ static bool set_options(struct link *link)
     SET(TCP_KEEPALIVE, 1L);
     SET(SSL_VERIFYPEER, 1L);
     SET(SSL_VERIFYHOST, 2L);
-    SET(SHARE, link->upstream->share);
+    SET(SHARE, link->tls_memory->share);
+    SET(CA_CACHE_TIMEOUT, ca_cache_timeout(link));
     SET(OPENSOCKETFUNCTION, upstream_on_socket_open);
     SET(OPENSOCKETDATA, link);
     SET(CLOSESOCKETFUNCTION, upstream_on_socket_close);
@@ -220,7 +279,8 @@ struct link *link_open(struct upstream *upstream, struct request *request, bool 
     link->tls = mail ? mail_link_is_tls(link->route) : strncmp(origin_of(request), "https:", 6) == 0;
     link->born_ms = upstream->worker->now_ms;
     link->origin = strdup(origin_of(request));
-    if (link->origin == NULL || !set_up(link))
+    link->tls_memory = hold_tls_memory(upstream, link->settings);
+    if (link->origin == NULL || link->tls_memory == NULL || !set_up(link))
         link_close(&link);
     return link;
 }
@@ -297,6 +357,7 @@ void link_close(struct link **which)
     if (link->easy == NULL && link->fd >= 0)
         close(link->fd);
     let_go(link);
+    drop_tls_memory(&link->tls_memory);
     settings_unref(&link->settings);
     free(link->origin);
     free(link->smtp);
@@ -361,14 +422,21 @@ enum link_io link_send(struct link *link, const char *data, size_t len, size_t *
     ssize_t count = send(link->fd, data, len, MSG_DONTWAIT | MSG_NOSIGNAL);
     enum link_io io = of_errno(count);
     *sent = count > 0 ? (size_t)count : 0;
-    if (io == LINK_FAILED)
+    if (io == LINK_FAILED) {
+        link->torn = errno != EPIPE; /* that one: the partner had ended its side in good order before */
         snprintf(link->error, sizeof link->error, "%s", strerror(errno));
+    }
     return io;
 }
 
 const char *link_error(const struct link *link)
 {
     return link->error;
+}
+
+bool link_ended_well(const struct link *link)
+{
+    return link->tls ? tls_said_good_bye(link->easy) : !link->torn;
 }
 
 bool link_is_silent(struct link *link)

@@ -32,7 +32,8 @@ refuse "microhttpd.h belongs to gateway/inbound*.c and gateway/admin*.c" 'microh
     $(others 'gateway/inbound*.[ch]' 'gateway/admin*.[ch]' gateway/main.c)
 refuse "curl.h belongs to gateway/upstream*.c and gateway/command_admin_client.c" 'curl/' \
     $(others 'gateway/upstream*.[ch]' gateway/command_admin_client.c gateway/main.c)
-refuse "openssl/ belongs to gateway/webhook_signature.c" 'openssl/' $(others gateway/webhook_signature.c)
+refuse "openssl/ belongs to gateway/webhook_signature.c and gateway/upstream_tls.c" 'openssl/' \
+    $(others gateway/webhook_signature.c gateway/upstream_tls.c)
 refuse "outside store/ only store/store.h is known" 'store/(lmdb|record|writer)' $(others 'store/*')
 [ "$bad" -eq 0 ] && echo "  LINT   layers"
 exit "$bad"

@@ -4,12 +4,13 @@ import gzip
 import os
 import random
 import threading
+import time
 
 import pytest
 
 import expect
 from client import fenced, request
-from gateway import Gateway, eventually, route
+from gateway import Gateway, attempt, eventually, route
 from partner import Held
 
 GATEWAY_HEADERS = {"fencegate-effect", "fencegate-effect-id"}
@@ -452,6 +453,27 @@ def test_a_truncated_answer_does_not_look_complete(gw, partner, mark, head, part
     expect.record(found, kind="sent", upstream_status=200)
     assert found["note"]
     assert len(partner.seen(mark)) == 1
+
+
+@pytest.mark.parametrize("pause", [0, 0.2])
+@pytest.mark.parametrize("version", ["HTTP/1.1", "HTTP/1.0"])
+def test_a_reset_while_the_body_is_on_its_way_is_no_end(gw, partner, mark, version, pause):
+    """The kernel tells of a reset once: here to the gateway's sending, and reading then finds what looks like an end."""
+    def handler(exchange):
+        exchange.send(b"HTTP/1.1 200 OK\r\n\r\npart")
+        time.sleep(pause)
+        exchange.reset()
+
+    partner.on(mark, handler, early=True)
+    with gw.connect() as connection:
+        connection.send(request("POST", f"/pay/{mark}", fenced(5, mark), b"x" * 8_000_000, version=version))
+        answer = attempt(connection)
+    (found,) = gw.wait_audit(key=mark)
+    if answer is None or answer.effect == "unknown":  # the reset overtook the answer
+        return
+    assert (answer.status, answer.effect, answer.complete) == (200, "sent", False)
+    expect.record(found, kind="sent", upstream_status=200)
+    assert found["note"]
 
 
 def test_an_answer_that_stalls_is_cut_by_the_total_timeout(launch, partner, mark):
