@@ -53,7 +53,7 @@ MAKEFLAGS += -j$(shell nproc) --no-print-directory
 endif
 say = $(if $(filter-out 0,$(V)),,@printf '  %-6s %s\n' '$1' '$2';)
 
-.PHONY: all run demo test test-clients model model-long sweep sweep-long harness test-long deps deps-run deps-test lint layers format install image image-test bench bench-store unit e2e objects clean help
+.PHONY: all run demo test test-clients model model-long sweep sweep-long harness test-long deps deps-run deps-test lint layers format install image image-test bench bench-mail bench-store unit e2e objects clean help
 all: $(BUILD)/fencegate ## build build/fencegate (the default)
 
 $(BUILD)/fencegate: $(OBJ)
@@ -81,6 +81,7 @@ define install
 	    command -v apt-get >/dev/null || { echo "no apt-get here; the build needs:" $$missing; exit 0; }; \
 	    echo "  APT    " $$missing; $(APT) update; $(APT) install -y --no-install-recommends $$missing >/dev/null; }
 endef
+# $(call unpack,packages) puts them into FENCEGATE_PACKAGES, a folder each.
 define unpack
 	@set -e; command -v apt-get >/dev/null || exit 0; mkdir -p $(FENCEGATE_PACKAGES); cd $(FENCEGATE_PACKAGES); \
 	for package in $1; do [ -d $$package ] || { echo "  APT    $$package (unpacked)"; rm -rf $${package}_*.deb $$package.part; \
@@ -177,6 +178,12 @@ BENCH_ENV = env FENCEGATE_BIN=$(BUILD)/fencegate FENCEGATE_FILL=$(BUILD)/fill FE
 bench: all deps-run $(BUILD)/fill $(BUILD)/pace ## beside nginx, HAProxy, nginx+Lua+Redis (installs them); BENCH="same --rounds 2" picks
 	$(call install,$(DEPS_BENCH))
 	@$(BENCH_ENV) /usr/bin/python3 -B tests/bench/run.py $(BENCH)
+	@$(if $(BENCH),,$(MAKE) bench-mail)
+bench-mail: all deps-run ## mails through a mail route, beside curl straight to the same relay (unpacks Postfix for its test relay)
+	$(call install,wrk)
+	$(call unpack,postfix)
+	$(call install,$$(apt-cache depends postfix | sed -n 's/^ *Depends: \(lib.*\)/\1/p'))
+	@$(BENCH_ENV) /usr/bin/python3 -B tests/bench/mail.py $(BENCH_MAIL)
 bench-store: all deps-run $(BUILD)/fill ## start, waiting, draining; queries of an audit of 10,000,000 records under load
 	$(call install,$(DEPS_BENCH))
 	@$(BENCH_ENV) /usr/bin/python3 -B tests/bench/order.py
