@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "config/config.h"
@@ -31,7 +32,8 @@ enum {
     /* Both together: a changed DNS answer is followed within a minute. */
     LIFETIME_MS = 45 * 1000,
     DNS_CACHE_S = 10,
-    CA_CACHE_S = 24 * 60 * 60,
+    CA_CACHE_S = 60,
+    CA_SMALL = 16 * 1024, /* bytes of a file of authorities that is read for each link */
 };
 
 /* What TLS remembers from one link to the next: sessions, which spare a look at the certificate, and (in the multi
@@ -39,8 +41,8 @@ enum {
 struct tls_memory {
     CURLSH *share;
     uint64_t settings; /* their number */
-    uint64_t since_ms;
-    unsigned users; /* links and, while it is the newest, the upstream */
+    uint64_t since_ms; /* 0: since the start */
+    unsigned users;    /* links and, while it is the newest, the upstream */
 };
 
 static void on_idle_timer(struct timer *timer);
@@ -63,12 +65,12 @@ static void drop_tls_memory(struct tls_memory **which)
     free(memory);
 }
 
-static struct tls_memory *new_tls_memory(struct upstream *upstream, uint64_t settings)
+static struct tls_memory *new_tls_memory(uint64_t settings, uint64_t since_ms)
 {
     struct tls_memory *memory = calloc(1, sizeof *memory);
     if (memory == NULL)
         return NULL;
-    *memory = (struct tls_memory){curl_share_init(), settings, upstream->worker->now_ms, 1};
+    *memory = (struct tls_memory){curl_share_init(), settings, since_ms, 1};
     if (memory->share == NULL ||
         curl_share_setopt(memory->share, CURLSHOPT_SHARE, CURL_LOCK_DATA_SSL_SESSION) != CURLSHE_OK)
         drop_tls_memory(&memory);
@@ -79,7 +81,8 @@ static struct tls_memory *new_tls_memory(struct upstream *upstream, uint64_t set
 static struct tls_memory *hold_tls_memory(struct upstream *upstream, const struct settings *settings)
 {
     if (upstream->tls_memory == NULL || upstream->tls_memory->settings < settings->number) {
-        struct tls_memory *newer = new_tls_memory(upstream, settings->number);
+        uint64_t since_ms = upstream->tls_memory == NULL ? 0 : upstream->worker->now_ms;
+        struct tls_memory *newer = new_tls_memory(settings->number, since_ms);
         if (newer == NULL)
             return NULL;
         drop_tls_memory(&upstream->tls_memory);
@@ -89,11 +92,23 @@ static struct tls_memory *hold_tls_memory(struct upstream *upstream, const struc
     return upstream->tls_memory;
 }
 
-/* In seconds: what was read before the reload has run out. */
+/* Reading the system's authorities holds the loop up for some 40 ms. libcurl keeps one file of them in mind, if there
+ * is no folder beside it; a small one is not worth its place. In seconds: what was read before a reload has run out. */
 static long ca_cache_timeout(const struct link *link)
 {
+    struct stat file;
+    const char *own = link->route->tls_ca_file;
     uint64_t seconds = (link->upstream->worker->now_ms - link->tls_memory->since_ms) / 1000;
+    if (own != NULL && stat(own, &file) == 0 && file.st_size <= CA_SMALL)
+        return 0;
     return seconds < CA_CACHE_S ? (long)seconds : (long)CA_CACHE_S;
+}
+
+/* Has the system all its authorities in one file? Then the folder has the same ones. */
+static bool has_bundle(CURL *easy)
+{
+    const char *bundle = NULL;
+    return curl_easy_getinfo(easy, CURLINFO_CAINFO, &bundle) == CURLE_OK && bundle != NULL && access(bundle, R_OK) == 0;
 }
 
 void link_pool_free(struct upstream *upstream)
@@ -245,10 +260,10 @@ static bool set_options(struct link *link)
     if (link->look)
         SET(HAPPY_EYEBALLS_TIMEOUT_MS, 1L); /* of the two families' addresses none is waited for */
     SET(CONNECTTIMEOUT_MS, (long)route->connect_timeout_ms);
-    if (route->tls_ca_file != NULL) {
+    if (route->tls_ca_file != NULL)
         SET(CAINFO, route->tls_ca_file);
+    if (route->tls_ca_file != NULL || has_bundle(easy))
         SET(CAPATH, NULL); /* else the system's authorities would stand beside it */
-    }
     if (route->tls_cert_file != NULL) {
         SET(SSLCERT, route->tls_cert_file);
         SET(SSLKEY, route->tls_key_file);

@@ -121,3 +121,14 @@ def test_a_reload_looks_at_the_authorities_anew(launch, tls_partner, certificate
     tls_partner._tls = server_context(other_certificate)
     expect.relayed(gw.call(f"/pay/{mark}", 5, mark))
     assert len(tls_partner.seen(mark)) == 2
+
+
+def test_the_systems_authorities_are_not_read_for_each_connection(launch, tls_partner, mark):
+    """That takes some 40 ms, and nothing else of the worker moves meanwhile."""
+    gw = launch(route(f"https://localhost:{tls_partner.port}"), workers=1)
+    call = lambda i: expect.refusal(gw.call(f"/pay/{mark}", 5, f"{mark}-{i}"), 502, "upstream-unreachable", "not-sent")
+    call(0)
+    before = gw.metric("process_cpu_seconds_total")
+    for i in range(1, 21):
+        call(i)
+    assert gw.metric("process_cpu_seconds_total") - before < 0.4
