@@ -316,7 +316,7 @@ static void let_go(struct link *link)
     link->easy = NULL;
 }
 
-/* libcurl looks through all its connections for that of a handle, and holds 20 KiB for each: with thousands of them
+/* libcurl looks through all its connections for that of a handle, and holds 7 KiB for each: with thousands of them
  * that is most of what a call costs. What it closes here is its own descriptor. */
 static bool take_over(struct link *link, curl_socket_t fd)
 {

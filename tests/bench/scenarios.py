@@ -175,8 +175,9 @@ def waiting(context):
             at, began = sum(peer.cpu_us()), time.monotonic()
             time.sleep(0.5)
             idle = (sum(peer.cpu_us()) - at) / (time.monotonic() - began) / 1e4
+            held, _ = peer.memory_mib()
             result = calls.result()
-        return {"answered": result["requests"], "p50": result["p50"] / 1e3, "p99": result["p99"] / 1e3, "idle": idle,
+        return {"answered": result["requests"], "p50": result["p50"] / 1e3, "p99": result["p99"] / 1e3, "idle": idle, "held": held,
                 "cpu": (sum(peer.cpu_us()) - before) / WAITING, "own": memory.own, "rss": memory.resident}
     limits = {"connections": 12_000, "in_flight": 12_000}
     with peers(context, nginx, haproxy, fencegate("drops", limits=limits), fencegate("effects", limits=limits)) as \
