@@ -55,10 +55,12 @@ static size_t on_greeting_line(char *line, size_t size, size_t count, void *arg)
         return len;
     bool ehlo_refused = smtp->after_220 && code / 100 != 2;
     smtp->after_220 = code == 220;
-    if (code == 220)
-        smtp->abilities = (struct smtp_abilities){0}; /* TLS begins: what was offered before counts for nothing */
-    smtp->login_begun = smtp->login_begun || code == 334;
-    smtp->logged_in = smtp->logged_in || code == 235;
+    if (code == 220) { /* TLS begins: what was said before counts for nothing */
+        smtp->abilities = (struct smtp_abilities){0};
+        smtp->login_begun = smtp->logged_in = false;
+    }
+    smtp->login_begun = smtp->login_begun || code == 334; /* libcurl never sends a password without being asked */
+    smtp->logged_in = smtp->logged_in || (code == 235 && smtp->login_begun);
     return ehlo_refused ? 0 : len;
 }
 

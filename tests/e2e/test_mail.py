@@ -628,6 +628,11 @@ def test_without_a_login_nothing_is_said(launch, secure, certificate, mark):
     relay = secure()
     gw = launch(tls_route(relay, certificate, **LOGIN))
     expect.refusal(send(gw, PLAIN, 5, mark), 502, "upstream-unreachable")
+    relay.on("EHLO", "235-relay.test\r\n235 8BITMIME")
+    expect.refusal(send(gw, PLAIN, 5, mark), 502, "upstream-unreachable")
+    relay.on("EHLO", lambda session: None if session.tls else "235-relay.test\r\n235 STARTTLS")
+    expect.refusal(send(gw, PLAIN, 5, mark), 502, "upstream-unreachable")
+    relay.script = {}
     relay.auth = "GSSAPI XOAUTH2"
     expect.refusal(send(gw, PLAIN, 5, mark), 502, "upstream-unreachable")
     relay.auth = "PLAIN"
