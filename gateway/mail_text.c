@@ -179,30 +179,35 @@ static void add_encoded_words(struct mail_text *text, const char *value, size_t 
     }
 }
 
+/* Where the next word ends, with the blanks before it: a fold stands before blanks that are followed by a word, so no
+ * line is blank. */
+static size_t word_end(const char *value, size_t len, size_t at)
+{
+    while (at < len && value[at] == ' ')
+        at++;
+    while (at < len && value[at] != ' ')
+        at++;
+    return at;
+}
+
 static size_t longest_word(const char *value, size_t len)
 {
-    size_t longest = 0, word = 0;
-    for (size_t i = 0; i < len; i++) {
-        word = value[i] == ' ' ? 0 : word + 1;
-        longest = word > longest ? word : longest;
+    size_t longest = 0, end;
+    for (size_t at = 0; at < len; at = end) {
+        end = word_end(value, len, at);
+        longest = end - at > longest ? end - at : longest;
     }
     return longest;
 }
 
-/* A fold stands before blanks that are followed by a word, so no line is blank. */
 static void add_folded(struct mail_text *text, const char *value, size_t len)
 {
-    size_t at = 0;
-    while (at < len) {
-        size_t end = at;
-        while (end < len && value[end] == ' ')
-            end++;
-        while (end < len && value[end] != ' ')
-            end++;
+    size_t end;
+    for (size_t at = 0; at < len; at = end) {
+        end = word_end(value, len, at);
         if (at > 0 && column(text) + (end - at) > MAIL_LINE)
             mail_end_line(text);
         mail_add(text, value + at, end - at);
-        at = end;
     }
 }
 

@@ -33,7 +33,7 @@ char *mail_text_take(struct mail_text *text, size_t *len);
 
 /* Text of a header field behind its name, folded. What is not printable ASCII, or could be taken for an encoded word,
  * becomes encoded words; with `free_text` so does a word too long for a line, which in a structured field (a URL) has
- * to stay. False: a word longer than any line, nothing useful was added. */
+ * to stay. False: a word that, with the blanks before it, no line can hold; nothing useful was added. */
 bool mail_add_unstructured(struct mail_text *text, const char *value, size_t len, bool free_text)
     __attribute__((warn_unused_result));
 /* A name before an address: as it is, quoted, or as encoded words. */

@@ -158,11 +158,12 @@ def test_texts_come_out_as_they_went_in(gw, relay, mark, text):
     assert max(got.raw) < 0x80 and max(map(len, got.raw.split(b"\r\n"))) <= 78
 
 
-@pytest.mark.parametrize("name", ["A B", "A.B", 'q"uote', "back\\slash", "=?UTF-8?B?QQ==?=", "Ünï", "x" * 200, "emoji 😀" * 20, "a, b", "a  b"])
+@pytest.mark.parametrize("name", ["A B", "A.B", 'q"uote', "back\\slash", "=?UTF-8?B?QQ==?=", "Ünï", "x" * 200, "emoji 😀" * 20, "a, b", "a  b", "a" + " " * 2000 + "b"])
 def test_names_come_out_as_they_went_in(gw, relay, mark, name):
     quoted = name.replace("\\", "\\\\").replace('"', '\\"')
     taken(send(gw, {**PLAIN, "to": [f'"{quoted}" <b@home.example>'], "subject": name}, 5, mark))
     message = parse(relay.mails[0])
+    assert max(map(len, relay.mails[0].raw.split(b"\r\n"))) <= 998
     assert message["To"].addresses[0].addr_spec == "b@home.example" and message["Subject"] == name
     (raw,) = re.findall(rb"^To: (.*?)[ \r\n]+<b@home.example>\r\n", relay.mails[0].data, re.M | re.S)
     if raw.startswith(b"=?"):  # the parser of Python 3.11 keeps the blanks between encoded words in a phrase
@@ -247,7 +248,8 @@ MALFORMED = {
     "empty header name": {"headers": {"": "c"}}, "header no string": {"headers": {"X-A": 1}}, "header twice": {"headers": {"X-A": "1", "x-a": "2"}},
     **{f"header {name}": {"headers": {name: "x"}} for name in ("From", "to", "CC", "Bcc", "Sender", "Reply-To", "Date", "Message-ID",
                                                                 "Subject", "MIME-Version", "Content-Type", "content-x")},
-    "word of 1000": {"headers": {"X-A": "x" * 1000}},
+    "word of 1000": {"headers": {"X-A": "x" * 1000}}, "1000 blanks in a row": {"headers": {"X-A": "a" + " " * 1000 + "b"}},
+    "word behind many blanks": {"headers": {"X-A": "a" + " " * 500 + "x" * 500}},
     "attachment no base64": {"attachments": [{**ATTACHMENT, "content": "a"}]}, "attachment not padded": {"attachments": [{**ATTACHMENT, "content": "YQ"}]},
     "attachment with blanks": {"attachments": [{**ATTACHMENT, "content": "YWJj\nYWJj"}]}, "url base64": {"attachments": [{**ATTACHMENT, "content": "_-8="}]},
     "line break in filename": {"attachments": [{**ATTACHMENT, "filename": "a\r\nb"}]}, "no filename": {"attachments": [{"content_type": "a/b", "content": ""}]},
