@@ -119,7 +119,8 @@ enum reason mail_request_judge(struct request *request)
     bool raw = is_type(head->content_type.value, "message/rfc822");
     if (!raw && !is_type(head->content_type.value, "application/json"))
         return malformed(request, "The content type must be application/json or message/rfc822.");
-    if (head->content_encoding.value != NULL && strcasecmp(head->content_encoding.value, "identity") != 0)
+    const struct mail_field *encoding = &head->content_encoding;
+    if (encoding->value != NULL && (encoding->doubled || strcasecmp(encoding->value, "identity") != 0))
         return malformed(request, "A message with a Content-Encoding is not taken.");
     if (raw && (head->from.doubled || head->to.doubled))
         return malformed(request, "Envelope-From and Envelope-To must be given once each.");

@@ -279,7 +279,8 @@ def test_malformed_heads(gw, relay, mark):
     ok = [RAW, ("Envelope-From", "a@b.c"), ("Envelope-To", "b@c.d")]
     cases = [
         ([], body), ([("Content-Type", "text/plain")], body), ([JSON, JSON], body), ([("Content-Type", "application/jsonx")], body),
-        ([JSON, ("Content-Encoding", "gzip")], body), (ok[:2], raw), ([ok[0], ok[2]], raw), ([*ok, ok[1]], raw), ([*ok, ok[2]], raw),
+        ([JSON, ("Content-Encoding", "gzip")], body),
+        ([JSON, ("Content-Encoding", "gzip"), ("Content-Encoding", "identity")], body), (ok[:2], raw), ([ok[0], ok[2]], raw), ([*ok, ok[1]], raw), ([*ok, ok[2]], raw),
         ([*ok[:2], ("Envelope-To", "")], raw), ([*ok[:2], ("Envelope-To", "a@b.c,")], raw), ([*ok[:2], ("Envelope-To", "<>")], raw),
         ([*ok[:2], ("Envelope-To", "Name <a@b.c>")], raw), ([ok[0], ("Envelope-From", ""), ok[2]], raw), (ok, b""), (ok, b"a\0b"),
         ([*ok[:2], ("Envelope-To", "a@b.c> SIZE=1")], raw),
