@@ -113,27 +113,65 @@ static size_t line_length(const char *data, size_t len)
     return end == NULL ? len : (size_t)(end - data);
 }
 
-/* Of the first Message-ID field, which may be folded; blanks and angle brackets are no part of it. */
+/* Length of the name and colon of a Message-ID field (RFC 5322 section 4.5 lets blanks stand between); 0: another. */
+static size_t message_id_name(const char *line, size_t len)
+{
+    static const char name[] = "Message-ID";
+    size_t at = sizeof name - 1;
+    if (len < at || strncasecmp(line, name, at) != 0)
+        return 0;
+    while (at < len && (line[at] == ' ' || line[at] == '\t'))
+        at++;
+    return at < len && line[at] == ':' ? at + 1 : 0;
+}
+
+/* What stands between the first angle brackets, or else the first word; comments, folds and blanks that are in no
+ * quotes are no part of it. */
+static const char *read_message_id(struct arena *arena, const char *value, size_t len)
+{
+    char id[MESSAGE_ID_MAX];
+    size_t used = 0;
+    unsigned comment = 0;
+    bool within = false, quoted = false, ended = false;
+    for (size_t i = 0; i < len; i++) {
+        char c = value[i];
+        if (comment > 0) {
+            if (c == '\\')
+                i++;
+            comment += c == '(' ? 1u : 0u;
+            comment -= c == ')' ? 1u : 0u;
+        } else if (c == '>' && within) {
+            break;
+        } else if (c == '\r' || c == '\n' || (!quoted && (c == ' ' || c == '\t'))) {
+            ended = !within && used > 0;
+        } else if (c == '(' && !within) {
+            comment = 1;
+        } else if (c == '<' && !within) {
+            within = true;
+            used = 0;
+        } else if (within || !ended) {
+            quoted = within && (c == '"') != quoted;
+            if (used == sizeof id)
+                return NULL;
+            id[used++] = c;
+        }
+    }
+    return used == 0 ? NULL : arena_copy(arena, id, used);
+}
+
+/* Of the first Message-ID field, which may be folded. */
 static const char *find_message_id(struct arena *arena, const char *data, size_t len)
 {
-    static const char name[] = "Message-ID:";
-    size_t name_len = sizeof name - 1, at = 0, line;
+    size_t at = 0, line, name = 0;
     for (; (line = line_length(data + at, len - at)) > 0; at += line + 2)
-        if (line >= name_len && strncasecmp(data + at, name, name_len) == 0)
+        if ((name = message_id_name(data + at, line)) > 0)
             break;
     if (line == 0)
         return NULL;
-    char id[MESSAGE_ID_MAX];
-    size_t used = 0, from = at + name_len;
-    do {
-        for (size_t end = at + line; from < end && used < sizeof id; from++)
-            if (strchr(" \t<>", data[from]) == NULL)
-                id[used++] = data[from];
-        at += line + 2;
-        from = at;
-        line = at < len ? line_length(data + at, len - at) : 0;
-    } while (line > 0 && (data[at] == ' ' || data[at] == '\t'));
-    return used == 0 || used == sizeof id ? NULL : arena_copy(arena, id, used);
+    size_t end = at + line;
+    while (end + 2 < len && (data[end + 2] == ' ' || data[end + 2] == '\t'))
+        end += 2 + line_length(data + end + 2, len - end - 2);
+    return read_message_id(arena, data + at + name, end - at - name);
 }
 
 enum mail_result mail_take_raw(struct arena *arena, const char *body, size_t len, const char *from, const char *to,
