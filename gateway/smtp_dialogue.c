@@ -172,6 +172,25 @@ static void on_reply(struct smtp_dialogue *dialogue)
     }
 }
 
+/* Nobody asked for the bytes behind the reply. A relay that closes the session says 421 and may do so in one breath
+ * with a reply. Anything else, and which reply belongs to what is not known: a refusal of the message, say, may be an
+ * early one, and what is behind it the answer to the dot. */
+static void on_extra(struct smtp_dialogue *dialogue, const char *data, size_t len)
+{
+    struct smtp_reply second = {0};
+    dialogue->extra = true;
+    bool refused = dialogue->step == SMTP_DOT && dialogue->outcome != SMTP_TAKEN;
+    if (dialogue->outcome != SMTP_GOING && !refused)
+        return;
+    bool closing = smtp_reply_feed(&second, data, len) == len && second.done && second.code == CLOSING;
+    if (!closing) {
+        dialogue->outcome = SMTP_NONSENSE;
+    } else if (!refused) {
+        dialogue->outcome = SMTP_BUSY;
+        dialogue->reply = second;
+    }
+}
+
 void smtp_input(struct smtp_dialogue *dialogue, const char *data, size_t len)
 {
     if (dialogue->outcome != SMTP_GOING || len == 0) {
@@ -183,12 +202,8 @@ void smtp_input(struct smtp_dialogue *dialogue, const char *data, size_t len)
         dialogue->outcome = SMTP_NONSENSE;
     } else if (dialogue->reply.done) {
         on_reply(dialogue);
-        dialogue->extra = used < len;
-        /* A refusal with something behind it may be an early one, and what is behind it the answer to the dot. */
-        bool doubtful =
-            dialogue->outcome == SMTP_GOING || (dialogue->step == SMTP_DOT && dialogue->outcome != SMTP_TAKEN);
-        if (dialogue->extra && doubtful)
-            dialogue->outcome = SMTP_NONSENSE;
+        if (used < len)
+            on_extra(dialogue, data + used, len - used);
     }
 }
 

@@ -333,6 +333,7 @@ OUTCOMES = [
     ("RCPT", "450 4.2.0 greylisted", 503, "relay-busy", "450 4.2.0 greylisted"),
     ("RCPT", "421 closing", 503, "relay-busy", "421 closing"),
     ("DATA", "451 later", 503, "relay-busy", "451 later"),
+    ("MAIL", "250 ok\r\n421 closing", 503, "relay-busy", "421 closing"), ("DOT", "554 spam\r\n421 closing", 422, "message-refused", "554 spam"),
     ("DOT", "452 4.3.1 disk full", 503, "relay-busy", "452 4.3.1 disk full"),
     ("BANNER", "554 go away", 502, "upstream-unreachable", "554 go away"),
     ("EHLO", "550 no", 502, "upstream-unreachable", "550 no"),

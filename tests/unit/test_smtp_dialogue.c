@@ -202,6 +202,7 @@ static void what_replies_mean(void **state)
     OUTCOME(SMTP_NONSENSE, OK, OK, OK, GO, "554 x\r\n250 x\r\n");
     OUTCOME(SMTP_NONSENSE, OK, OK, OK, GO, "451 x\r\n2");
     OUTCOME(SMTP_TAKEN, OK, OK, OK, GO, "250 x\r\n554 x\r\n");
+    OUTCOME(SMTP_TAKEN, OK, OK, OK, GO, "250 x\r\n421 x\r\n");
     OUTCOME(SMTP_NONSENSE, OK, OK, OK, GO, "100 x\r\n");
 }
 
@@ -228,6 +229,26 @@ static void reuse(void **state)
     assert_false(smtp_may_quit(&dialogue));
     hears("552 x\r\n");
     assert_false(smtp_may_quit(&dialogue)); /* it would be a line of the message */
+}
+
+/* The relay has had enough of the session, and says so in one breath with a reply. */
+static void closing_behind_a_reply(void **state)
+{
+    static const char closing[] = "250 ok\r\n421-too\r\n421 many errors\r\n";
+    (void)state;
+    OUTCOME(SMTP_BUSY, closing);
+    assert_string_equal(smtp_verdict(&dialogue), "421 too many errors");
+    OUTCOME(SMTP_BUSY, OK, closing);
+    OUTCOME(SMTP_BUSY, OK, "550 x\r\n421 x\r\n");
+    OUTCOME(SMTP_BUSY, OK, OK, OK, "354 x\r\n421 x\r\n");
+    OUTCOME(SMTP_REFUSED, "550 x\r\n421 x\r\n");
+    OUTCOME(SMTP_REFUSED, OK, OK, OK, GO, "554 x\r\n421 x\r\n");
+    assert_string_equal(smtp_verdict(&dialogue), "554 x");
+    assert_false(smtp_reusable(&dialogue));
+    OUTCOME(SMTP_BUSY, OK, OK, OK, GO, "452 x\r\n421 x\r\n");
+    OUTCOME(SMTP_NONSENSE, OK, OK, OK, GO, "554 x\r\n421 x\r\n250 x\r\n");
+    OUTCOME(SMTP_NONSENSE, OK, OK, OK, GO, "554 x\r\n421-x\r\n");
+    OUTCOME(SMTP_NONSENSE, OK "421 x\r\nx");
 }
 
 static void replies_before_they_are_asked_for(void **state)
@@ -301,6 +322,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(all_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_replies_mean, set_up, tear_down),
         cmocka_unit_test_setup_teardown(reuse, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(closing_behind_a_reply, set_up, tear_down),
         cmocka_unit_test_setup_teardown(replies_before_they_are_asked_for, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_the_relay_must_offer, set_up, tear_down),
         cmocka_unit_test_setup_teardown(explanations, set_up, tear_down),
