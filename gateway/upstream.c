@@ -90,7 +90,6 @@ void call_make_hungry(struct call *call)
     call->hungry = true;
     call->next_hungry = call->upstream->hungry;
     call->upstream->hungry = call;
-    call->upstream->activity = true;
 }
 
 void call_sate(struct call *call)
@@ -263,10 +262,18 @@ static bool take_connected(struct upstream *upstream)
     return any;
 }
 
-static void feed_hungry(struct upstream *upstream)
+bool upstream_is_hungry(const struct upstream *upstream)
+{
+    return upstream->hungry != NULL;
+}
+
+void upstream_feed(struct upstream *upstream)
 {
     struct call *list = upstream->hungry;
+    if (list == NULL)
+        return;
     upstream->hungry = NULL;
+    upstream->activity = true;
     for (struct call *call = list; call != NULL; call = call->next_hungry)
         call->hungry = false;
     for (struct call *next; list != NULL; list = next) {
@@ -363,7 +370,6 @@ bool upstream_run(struct upstream *upstream)
     }
     if (any) {
         take_connected(upstream);
-        feed_hungry(upstream);
         if (upstream_starved() || upstream->broken)
             start_over(upstream);
         tell(upstream);

@@ -36,4 +36,9 @@ void upstream_resume(struct request *request);
 /* One step of the loop: due timers, ended calls, answers that began. True: something was done. */
 bool upstream_run(struct upstream *upstream);
 
+/* Calls that did not get to the end of what their partners have for them, or take, when it was their turn. They are fed
+ * once between two looks at clock and descriptors: a partner that never ends must hold up nobody else. */
+bool upstream_is_hungry(const struct upstream *upstream);
+void upstream_feed(struct upstream *upstream);
+
 #endif

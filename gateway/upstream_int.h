@@ -97,7 +97,7 @@ struct upstream {
 /* One step of libcurl: curl_multi_socket_action(), and what must follow. */
 void upstream_step(struct upstream *upstream, curl_socket_t fd, int mask);
 void call_touch(struct call *call);       /* its client can be given something, at the end of this turn */
-void call_make_hungry(struct call *call); /* it is read on in the next turn, whatever epoll says */
+void call_make_hungry(struct call *call); /* it is read on in the loop's next turn, whatever epoll says */
 void call_sate(struct call *call);
 
 /* upstream_memory.c. True: an allocation of libcurl failed on this thread since the last time. */

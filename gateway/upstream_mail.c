@@ -24,6 +24,7 @@ enum {
     MAILS_MAX = 100,      /* on one link; many relays allow no more */
     PIECE = 16384,        /* bytes sent at a time */
     PIECES_PER_TURN = 64, /* of one call: the others have their turn too */
+    READS_PER_TURN = 8,
 };
 
 /* What the relay said while libcurl greeted it, and the dialogue of the mail under way. */
@@ -225,7 +226,7 @@ static bool look_and_send_dot(struct call *call)
 static bool read_all(struct call *call)
 {
     struct upstream *upstream = call->upstream;
-    for (int i = 0; i < PIECES_PER_TURN; i++) {
+    for (int i = 0; i < READS_PER_TURN; i++) {
         size_t got;
         switch (link_recv(call->link, upstream->scratch, READ_BYTES, &got)) {
         case LINK_AGAIN: return true;

@@ -219,7 +219,9 @@ static void work(struct worker *worker)
 static int wait_ms(struct worker *worker)
 {
     int of_timers = timers_wait_ms(&worker->timers, monotonic_ms());
-    int of_inbound = inbound_wait_ms(worker->inbound);
+    int of_inbound = inbound_wait_ms(worker->inbound); /* notes what is due */
+    if (upstream_is_hungry(worker->upstream))
+        return 0;
     if (of_timers < 0)
         return of_inbound;
     return of_inbound < 0 || of_timers < of_inbound ? of_timers : of_inbound;
@@ -246,6 +248,7 @@ static void *worker_run(void *arg)
             inbox_drain(&worker->inbox);
         worker->inbox_due = false;
         timers_run(&worker->timers, worker->now_ms);
+        upstream_feed(worker->upstream);
         work(worker);
         free_retired(worker);
     }

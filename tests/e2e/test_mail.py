@@ -10,6 +10,8 @@ import re
 import socket
 import ssl
 import subprocess
+import threading
+import time
 
 import pytest
 
@@ -50,6 +52,7 @@ def gw(shared, partner, tmp_path_factory):
         mail_route(shared),
         mail_route(shared, "greet", timeout={"connect": "300ms", "total": "20s"}),
         mail_route(shared, "short", timeout={"connect": "20s", "total": "1200ms"}),
+        mail_route(shared, "flooded", timeout={"connect": "20s", "total": "2s"}),
         mail_route(shared, "abort", on_supersede="abort"),
         mail_route(shared, "off", fence={"mode": "off"}),
         mail_route(shared, "observe", fence={"mode": "observe"}),
@@ -420,6 +423,28 @@ def test_endless_replies(gw, relay, mark):
     answer = send(gw, PLAIN, 5, mark)
     expect.refusal(answer, 422, "message-refused")
     assert "550 " + "é" * 1022 in answer.json["detail"] and "�" not in answer.json["detail"]
+
+
+@pytest.mark.parametrize("point,reason,effect", [("MAIL", "upstream-timeout", "not-sent"), ("DOT", "upstream-timeout", "unknown")])
+def test_a_relay_that_never_stops_talking_holds_nobody_else(gw, relay, partner, mark, point, reason, effect):
+    lines = (b"250-" + b"x" * 70 + b"\r\n") * 20_000
+
+    def flood(session):
+        with contextlib.suppress(OSError):
+            while True:
+                session.sock.sendall(lines)
+        session.end()
+
+    relay.on(point, flood)
+    began = time.monotonic()
+    call = send_off(gw, PLAIN, 5, mark, "/flooded")
+    relay.wait_verb("DATA" if point == "DOT" else "MAIL")
+    while not call.done():
+        asked = time.monotonic()
+        expect.relayed(gw.call(f"/pay/{mark}", 5, mark + "-pay"))
+        assert time.monotonic() - asked < 1
+    expect.refusal(call.result(), 504, reason, effect)
+    assert time.monotonic() - began < 3.5
 
 
 # -- the token
