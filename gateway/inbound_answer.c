@@ -211,9 +211,9 @@ static struct MHD_Response *make_partner_response(struct request *request)
                                                MHD_RESPMEM_PERSISTENT); /* the request outlives it */
     uint64_t length = reply->has_length ? reply->length : MHD_SIZE_UNKNOWN;
     struct MHD_Response *response = MHD_create_response_from_callback(length, READ_PIECE, on_more_body, request, NULL);
-    /* Without a length libmicrohttpd would announce a chunked body, which some clients then wait for. This costs the
-     * connection. */
-    if (response != NULL && reply->status == 304 && !reply->has_length)
+    /* Without a length libmicrohttpd would announce a chunked body, and some clients would wait for one; after HEAD it
+     * even sends the last chunk, which the next answer would begin with. This costs the connection. */
+    if (response != NULL && bodiless(request) && !reply->has_length)
         MHD_set_response_options(response, MHD_RF_HTTP_1_0_COMPATIBLE_STRICT, MHD_RO_END);
     return response;
 }
