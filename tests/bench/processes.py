@@ -33,7 +33,7 @@ def preparation(role):
     cores = Cores.of(role)
 
     def prepare():
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # nginx's master takes its workers along
         os.sched_setaffinity(0, cores)
         resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
     return prepare

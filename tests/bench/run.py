@@ -42,7 +42,8 @@ def main():
         parser.error(f"no such scenario: {', '.join(sorted(unknown))}")
     if options.no_pin:
         Cores.pinned = False
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `finally` is met
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda received, _: sys.exit(128 + received))  # so that `finally` is met
     OUT.mkdir(parents=True, exist_ok=True)
     results, busy, began = {}, os.getloadavg(), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="fencegate-bench.", dir=options.folder) as folder:
