@@ -106,28 +106,42 @@ static void replace_body(struct request *request, const struct mail *mail)
     atomic_fetch_add_explicit(&request->worker->gateway->buffered, mail->len, memory_order_relaxed);
 }
 
-enum reason mail_request_judge(struct request *request)
+static bool is_raw(const struct mail_request *head)
+{
+    return is_type(head->content_type.value, "message/rfc822");
+}
+
+enum reason mail_request_judge_head(struct request *request)
 {
     const struct mail_request *head = request->mail_request;
-    char why[MAIL_WHY];
-    if (head == NULL || request->mail != NULL)
+    if (head == NULL)
         return REASON_NONE;
     if (strcmp(request->method, "POST") != 0)
         return REASON_METHOD_NOT_ALLOWED;
     if (head->content_type.value == NULL || head->content_type.doubled)
         return malformed(request, "One Content-Type is needed: application/json or message/rfc822.");
-    bool raw = is_type(head->content_type.value, "message/rfc822");
+    bool raw = is_raw(head);
     if (!raw && !is_type(head->content_type.value, "application/json"))
         return malformed(request, "The content type must be application/json or message/rfc822.");
     const struct mail_field *encoding = &head->content_encoding;
     if (encoding->value != NULL && (encoding->doubled || strcasecmp(encoding->value, "identity") != 0))
         return malformed(request, "A message with a Content-Encoding is not taken.");
-    if (raw && (head->from.doubled || head->to.doubled))
-        return malformed(request, "Envelope-From and Envelope-To must be given once each.");
+    const struct mail_field *from = &head->from, *to = &head->to;
+    if (raw && (from->value == NULL || from->doubled || to->value == NULL || to->doubled))
+        return malformed(request, "A message/rfc822 body needs Envelope-From and Envelope-To, once each.");
+    return REASON_NONE;
+}
+
+enum reason mail_request_judge(struct request *request)
+{
+    char why[MAIL_WHY];
+    enum reason reason = mail_request_judge_head(request);
+    if (request->mail_request == NULL || request->mail != NULL || reason != REASON_NONE)
+        return reason;
     struct mail *mail = arena_alloc(&request->arena, sizeof *mail);
     if (mail == NULL)
         return no_memory(request);
-    switch (make(request, raw, mail, why)) {
+    switch (make(request, is_raw(request->mail_request), mail, why)) {
     case MAIL_OK: break;
     case MAIL_MALFORMED: return malformed(request, why);
     case MAIL_NO_MEMORY: return no_memory(request);

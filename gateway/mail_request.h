@@ -18,6 +18,9 @@ struct request;
 /* False: no memory. */
 bool mail_request_take_head(struct request *request, const struct header_field *fields, size_t count)
     __attribute__((warn_unused_result));
+/* What can be said before the body has come. REASON_NONE: nothing is wrong with the head, or another kind of route;
+ * else `detail` says what. */
+enum reason mail_request_judge_head(struct request *request) __attribute__((warn_unused_result));
 /* REASON_NONE: another kind of route, or request->mail is made and its bytes are the request's body. Else `detail` says
  * what is wrong. */
 enum reason mail_request_judge(struct request *request) __attribute__((warn_unused_result));

@@ -189,6 +189,8 @@ bool request_stale_early(struct request *request)
     if (reason == REASON_NONE)
         reason = webhook_judge(request);
     if (reason == REASON_NONE)
+        reason = mail_request_judge_head(request);
+    if (reason == REASON_NONE)
         return false;
     request_refuse(request, reason);
     return true;

@@ -295,6 +295,22 @@ def test_malformed_heads(gw, relay, mark):
     taken(gw.call("/mail", 5, mark, headers=[("content-type", "Application/JSON; charset=utf-8"), ("Content-Encoding", "identity")], body=body))
 
 
+@pytest.mark.parametrize("method,headers,status,reason", [
+    ("PUT", [JSON], 405, "method-not-allowed"), ("POST", [("Content-Type", "text/plain")], 400, "malformed-message"), ("POST", [], 400, "malformed-message"),
+    ("POST", [RAW, ("Envelope-From", "a@b.c")], 400, "malformed-message"), ("POST", [JSON, ("Content-Encoding", "gzip")], 400, "malformed-message")])
+def test_what_the_head_settles_waits_for_no_large_body(gw, relay, mark, method, headers, status, reason):
+    with gw.connect() as connection:
+        connection.send(request(method, "/mail", [*fenced(5, mark), *headers, ("Content-Length", 1000), ("Expect", "100-continue")]))
+        answer = connection.receive()
+    expect.refusal(answer, status, reason)
+    assert answer.interim == [] and answer.get("Allow") == ("POST" if status == 405 else None)
+    settled(gw, mark, "rejected", reason=reason, status=status, effect_id=None)
+    raise_fence(gw, mark, 6)
+    with gw.connect() as connection:
+        connection.send(request(method, "/mail", [*fenced(5, mark), *headers, ("Content-Length", 1000), ("Expect", "100-continue")]))
+        expect.refusal(connection.receive(), 412, "stale-token", highest="6")
+
+
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "post"])
 def test_only_post(gw, relay, mark, method):
     answer = gw.call("/mail", 5, mark, method=method)
