@@ -340,14 +340,17 @@ static void tell_refused(struct admin_context *context, const struct admin_reque
  * nothing such a page should learn. */
 static bool may_ask(struct admin_context *context, const struct admin_request *request, struct admin_answer *answer)
 {
-    if (!admin_host_private(request->host)) {
+    char named[ADMIN_HOST_CAP]; /* by the target itself, which counts more than Host (RFC 9112, 3.2.2) */
+    bool valid = admin_target_host(request->target, named);
+    if (!valid || !admin_host_private(request->host) || (named[0] != '\0' && !admin_host_private(named))) {
         tell_refused(context, request, "host of another site");
         admin_problem(answer, ADMIN_MALFORMED,
                       "Host must be an IP address, a name without a dot, or one under localhost, local, internal or "
                       "svc: other names could be pointed here by a page in a browser.");
         return false;
     }
-    if (!admin_origin_same(request->origin, request->host)) {
+    if (!admin_origin_same(request->origin, request->host) ||
+        (named[0] != '\0' && !admin_origin_same(request->origin, named))) {
         tell_refused(context, request, "origin of another site");
         admin_problem(answer, ADMIN_MALFORMED, "Origin is that of another site.");
         return false;

@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "gateway/headers.h"
 #include "gateway/log.h"
 
 #define RANDOM_BYTES 32
@@ -219,6 +220,21 @@ bool admin_host_private(const char *host)
         }
     }
     return false;
+}
+
+bool admin_target_host(const char *target, char out[ADMIN_HOST_CAP])
+{
+    out[0] = '\0';
+    if (strncasecmp(target, "http://", 7) != 0) {
+        return true;
+    }
+    size_t len = strcspn(target + 7, "/?");
+    if (len >= ADMIN_HOST_CAP || !authority_valid(target + 7, len)) {
+        return false;
+    }
+    memcpy(out, target + 7, len);
+    out[len] = '\0';
+    return true;
 }
 
 bool admin_origin_same(const char *origin, const char *host)

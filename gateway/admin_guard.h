@@ -29,6 +29,11 @@ bool admin_token_matches(const struct admin_token *token, const char *authorizat
  * localhost, local, internal and svc. NULL (HTTP/1.0) is: no browser leaves it out. */
 bool admin_host_private(const char *host);
 
+/* The host and port of an absolute-form target into `out`, as a Host header has them; "" for a target that is none.
+ * False: they are not well-formed, or too long. */
+#define ADMIN_HOST_CAP 300
+bool admin_target_host(const char *target, char out[ADMIN_HOST_CAP]);
+
 /* Is an Origin header (NULL: absent) that of the host asked? */
 bool admin_origin_same(const char *origin, const char *host);
 

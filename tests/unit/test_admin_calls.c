@@ -106,6 +106,29 @@ static void test_strangers_are_refused_whatever_the_token(void **state)
     expect(request, "/v1/audit", 400, "malformed-request");
 }
 
+static void test_a_target_that_names_a_stranger_is_refused_too(void **state)
+{
+    static const char *const foreign[] = {"http://evil.example/v1/x",
+                                          "http://evil.example:8081/v1/x",
+                                          "HTTP://evil.example./v1/x",
+                                          "http://localhost@evil.example/v1/x",
+                                          "http://localhost:1@evil.example/v1/x",
+                                          "http://[::1].evil.example/v1/x",
+                                          "http:///v1/x"};
+    struct admin_request request = {.method = "GET", .host = "localhost", .authorization = "Bearer right"};
+    (void)state;
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++)
+        expect(request, foreign[i], 400, "malformed-request");
+    expect(request, "http://localhost/v1/x", 404, "not-found");
+    expect(request, "http://[::1]:8081/v1/x", 404, "not-found");
+    request.origin = "http://localhost";
+    expect(request, "http://localhost/v1/x", 404, "not-found");
+    expect(request, "http://gateway/v1/x", 400, "malformed-request");
+    request.host = "evil.example";
+    request.origin = NULL;
+    expect(request, "http://localhost/v1/x", 400, "malformed-request");
+}
+
 static void test_not_found_and_not_allowed(void **state)
 {
     struct admin_request request = {.method = "GET", .host = "localhost", .authorization = "Bearer right"};
@@ -193,6 +216,7 @@ int main(void)
         cmocka_unit_test(test_health_is_open),
         cmocka_unit_test(test_a_token_is_needed),
         cmocka_unit_test(test_strangers_are_refused_whatever_the_token),
+        cmocka_unit_test(test_a_target_that_names_a_stranger_is_refused_too),
         cmocka_unit_test(test_not_found_and_not_allowed),
         cmocka_unit_test(test_malformed),
         cmocka_unit_test(test_malformed_changes),
