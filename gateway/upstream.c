@@ -333,8 +333,9 @@ static void start_over(struct upstream *upstream)
     (void)make_multi(upstream);
 }
 
-/* After a refused socket libcurl 7.88 tries the next address, but looks at what became of it only when a timer runs
- * out: half of the time to connect for each. A change of the pause puts the handle's turn to now. */
+/* When an address has failed (no socket for it, refused, no answer in its time) libcurl 7.88 turns to the next one only
+ * when a timer runs out: half of the time to connect for each, or all of it. A change of the pause puts the handle's
+ * turn to now. */
 static void go_on(struct upstream *upstream)
 {
     while (upstream->again != NULL) {
@@ -352,9 +353,11 @@ void upstream_step(struct upstream *upstream, curl_socket_t fd, int mask)
 {
     int running;
     upstream->broken = upstream_starved() || upstream->broken;
+    upstream->stepping = true;
     if (!upstream->broken && upstream->multi != NULL &&
         curl_multi_socket_action(upstream->multi, fd, mask, &running) != CURLM_OK)
         upstream->broken = true;
+    upstream->stepping = false;
     go_on(upstream);
     upstream->broken = upstream_starved() || upstream->broken;
 }

@@ -34,7 +34,7 @@ struct link {
     char *origin;              /* scheme, host and port */
     bool look;                 /* gets no socket: where it would lead is looked at */
     unsigned allowed, refused; /* addresses that a socket was wanted for: by what the route allows */
-    struct link *next_again;   /* was refused an address in this step of libcurl */
+    struct link *next_again;   /* an address may have failed in this step of libcurl */
     bool again;
     bool tls;
     bool used;       /* has carried a call */
@@ -89,7 +89,8 @@ struct upstream {
     char *scratch; /* READ_BYTES: what was just read */
     bool due;      /* libcurl wants to be called at once */
     bool activity;
-    bool broken; /* libcurl ran out of memory: the multi handle must not be used again */
+    bool stepping; /* in curl_multi_socket_action() */
+    bool broken;   /* libcurl ran out of memory: the multi handle must not be used again */
 };
 
 /* ---- upstream.c ---- */

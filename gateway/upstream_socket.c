@@ -63,12 +63,24 @@ static void forget_socket(struct upstream *upstream, curl_socket_t fd)
     upstream->sockets[place] = NULL;
 }
 
+static void link_again(struct link *link)
+{
+    if (!link->again) {
+        link->next_again = link->upstream->again;
+        link->upstream->again = link;
+    }
+    link->again = true;
+}
+
 int upstream_on_socket_change(CURL *easy, curl_socket_t fd, int what, void *arg, void *socket_arg)
 {
-    (void)easy, (void)socket_arg;
+    (void)socket_arg;
     struct upstream *upstream = arg;
     if (what == CURL_POLL_REMOVE) {
+        struct link *link = NULL;
         forget_socket(upstream, fd);
+        if (upstream->stepping && curl_easy_getinfo(easy, CURLINFO_PRIVATE, (char **)&link) == CURLE_OK && link != NULL)
+            link_again(link); /* this address may have failed: there may be another */
         return 0;
     }
     struct socket_io *socket_io = socket_of(upstream, fd);
@@ -96,12 +108,23 @@ static bool may_open(struct link *link, const struct curl_sockaddr *address)
         return !link->look;
     }
     link->refused++;
-    if (!link->again) {
-        link->next_again = link->upstream->again;
-        link->upstream->again = link;
-    }
-    link->again = true;
+    link_again(link);
     return false;
+}
+
+/* libcurl 7.88 closes a socket that did not get connected without a word. If the next address's socket gets its number,
+ * libcurl takes it for the one that it asked to have watched, and does not ask again. */
+static void inherit(struct upstream *upstream, curl_socket_t fd)
+{
+    size_t place = (size_t)fd;
+    uint32_t events =
+        place < upstream->socket_cap && upstream->sockets[place] != NULL ? upstream->sockets[place]->events : 0;
+    forget_socket(upstream, fd);
+    if (events == 0)
+        return;
+    struct socket_io *socket_io = socket_of(upstream, fd); /* without: the connect's timer ends it */
+    if (socket_io != NULL && worker_watch(upstream->worker, fd, events, &socket_io->io))
+        socket_io->events = events;
 }
 
 curl_socket_t upstream_on_socket_open(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
@@ -113,7 +136,7 @@ curl_socket_t upstream_on_socket_open(void *arg, curlsocktype purpose, struct cu
     curl_socket_t fd = socket(address->family, address->socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address->protocol);
     if (fd < 0)
         return CURL_SOCKET_BAD;
-    forget_socket(link->upstream, fd); /* of an earlier socket with this number, closed without a word */
+    inherit(link->upstream, fd);
     return fd;
 }
 

@@ -124,7 +124,7 @@ def ok(exchange):
 
 
 class Partner:
-    def __init__(self, tls=None, backlog=1024):
+    def __init__(self, tls=None, backlog=1024, address=("127.0.0.1", 0)):
         self.default = ok
         self.requests = []  # in the order in which their heads came in
         self.connections = 0
@@ -135,7 +135,7 @@ class Partner:
         self._tls = tls
         self._socks = set()
         self._closing = False
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=backlog)
+        self._listener = socket.create_server(address, backlog=backlog)
         self.port = self._listener.getsockname()[1]
         self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
         self._accepting = threading.Thread(target=self._accept, daemon=True)

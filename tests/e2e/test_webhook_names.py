@@ -5,13 +5,14 @@ import os
 import pathlib
 import socket
 import subprocess
+import time
 
 import pytest
 
 import expect
 from client import fenced, request
-from gateway import Gateway, eventually
-from partner import Held
+from gateway import Gateway, eventually, route
+from partner import FullListener, Held
 
 V4, V6 = "93.184.216.34", "2606:2800:220:1::1"  # public; what connects to them lands on the stand-in partner
 
@@ -234,3 +235,18 @@ def test_a_shutdown_ends_a_look(partner, names, name, library, tmp_path, mark):
 def in_flight(gw):
     """The request was read whole: it counts against the limits from then on."""
     eventually(lambda: gw.admin("/v1/stats").json["limits"]["in_flight"]["now"] == 1, what="the request")
+
+
+def test_an_address_that_does_not_answer_leaves_time_for_the_next(launch, new_partner, names, library, name, mark):
+    """Half of the time to connect is the first one's."""
+    full = FullListener()
+    partner = new_partner(address=("127.0.0.2", full.port))
+    names.set(name, "127.0.0.1", "127.0.0.2")
+    gw = launch(route(f"http://{name}:{full.port}", timeout={"connect": "2s", "total": "10s"}), workers=1,
+                env={"LD_PRELOAD": str(library), "NAMES_FILE": str(names.path),
+                     "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"})
+    began = time.monotonic()
+    expect.relayed(gw.call(f"/pay/{mark}", 5, mark))
+    assert time.monotonic() - began < 1.8
+    assert len(partner.seen(mark)) == 1
+    full.close()
