@@ -59,7 +59,9 @@ static int read_at(const struct file *file, uint64_t offset, char *out, size_t l
 static int count_list(struct file *file, uint64_t offset, uint64_t len)
 {
     char *list = malloc(len);
-    int rc = list == NULL ? ENOMEM : read_at(file, offset, list, len);
+    if (list == NULL)
+        return ENOMEM;
+    int rc = read_at(file, offset, list, len);
     for (uint64_t at = 8; rc == 0 && at + 8 <= len && number_at(list + at, 8) >= file->behind; at += 8)
         file->free_behind++;
     free(list);
@@ -87,7 +89,9 @@ static int count_tree(struct file *file, uint64_t page, unsigned depth)
     if (page >= file->pages || depth == 0)
         return MDB_CORRUPTED;
     char *bytes = malloc(file->page_bytes);
-    int rc = bytes == NULL ? ENOMEM : read_at(file, page * file->page_bytes, bytes, file->page_bytes);
+    if (bytes == NULL)
+        return ENOMEM;
+    int rc = read_at(file, page * file->page_bytes, bytes, file->page_bytes);
     uint64_t end = rc == 0 ? number_at(bytes + 12, 2) : 0;
     if (rc == 0 && (end < PAGE_HEAD || end > file->page_bytes))
         rc = MDB_CORRUPTED;
