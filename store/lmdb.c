@@ -320,10 +320,12 @@ void db_begin(struct db *db, struct db_txn *txn)
 
 enum store_error db_commit(struct db_txn *txn)
 {
-    if (txn->error != 0)
+    if (txn->error != 0) {
         db_abort(txn);
-    else
+    } else {
+        atomic_fetch_add(&txn->db->commits, 1);
         (void)note(txn, mdb_txn_commit(txn->handle)); /* frees the handle in any case */
+    }
     txn->handle = NULL;
     return db_txn_error(txn);
 }
@@ -363,6 +365,22 @@ enum store_error db_read_open(struct db *db, struct db_txn *txn)
     return lmdb_translate(rc);
 }
 
+/* A renewed transaction takes the number N of the last commit, then copies the root page that belongs to it: one of
+ * two, which N + 2 writes over. A thread that is put aside in between may so get half of N + 2, or all of it before it
+ * is durable: a fence that no crash would leave, and that the next look does not find yet (seen once in some hundred
+ * thousand looks). N + 2 begins after N is no longer the last; so when no commit began meanwhile, the copy is N's. */
+static int renew(struct db_txn *txn)
+{
+    for (;;) {
+        unsigned begun = atomic_load(&txn->db->commits);
+        int rc = mdb_txn_renew(txn->handle);
+        atomic_thread_fence(memory_order_seq_cst);
+        if (rc != 0 || begun == atomic_load(&txn->db->commits))
+            return rc;
+        mdb_txn_reset(txn->handle);
+    }
+}
+
 /* A process that serves writes with a larger map than this one opened: take over its size. Nothing of this process
  * looks into the map now, since the mutex is held from a look's begin to its end. */
 void db_read_begin(struct db_txn *txn)
@@ -371,11 +389,11 @@ void db_read_begin(struct db_txn *txn)
     if (db->readonly)
         pthread_mutex_lock(&db->resize);
     txn->error = 0;
-    int rc = mdb_txn_renew(txn->handle);
+    int rc = renew(txn);
     if (rc == MDB_MAP_RESIZED && db->readonly) {
         rc = mdb_env_set_mapsize(db->env, 0);
         if (rc == 0)
-            rc = mdb_txn_renew(txn->handle);
+            rc = renew(txn);
     }
     (void)note(txn, rc);
 }

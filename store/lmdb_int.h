@@ -4,6 +4,7 @@
 
 #include <lmdb.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "store/lmdb.h"
 
@@ -16,6 +17,7 @@ struct db {
     bool readonly;
     bool file; /* opened as a file, without locks */
     struct db_floor floor;
+    atomic_uint commits;    /* begun by this process; see db_read_begin() */
     const char *dead;       /* the writer's: why, once it is */
     char *path;             /* of the folder; of the file when opened as one */
     pthread_mutex_t resize; /* readonly: one look at a time, since the map may have to move between two looks */
