@@ -1,5 +1,6 @@
 /*
- * gateway/admin_list.c - the lists of the admin listener: fences, effects in doubt. The audit's is in admin_calls.c.
+ * gateway/admin_list.c - the lists of the admin listener: fences, effects without a known outcome. The audit's is in
+ * admin_calls.c.
  */
 #include <string.h>
 
@@ -10,6 +11,8 @@
 /* A page of effects is cut at this many bytes of JSON, whatever its limit: paths can be long. next_after says where to
  * go on. */
 #define PAGE_BYTES (4u << 20)
+/* And after about this time, with what was found until then: effects that were resolved are passed over one by one. */
+#define PATIENCE_MS 200
 
 struct fence_page {
     struct admin_context *context;
@@ -60,30 +63,37 @@ void admin_answer_fence_list(struct admin_context *context, struct call_input *i
     admin_json_answer(answer, 200);
 }
 
-static bool add_effect(void *arg, const struct audit_record *intent)
+struct effects_page {
+    struct jsonout *out;
+    enum effects_state state;
+};
+
+static bool add_effect(void *arg, const struct audit_record *effect)
 {
-    struct jsonout *out = arg;
-    effect_write(out, intent);
-    return out->len < PAGE_BYTES && !out->failed;
+    struct effects_page *page = arg;
+    effect_write(page->out, effect, page->state);
+    return page->out->len < PAGE_BYTES && !page->out->failed;
 }
 
 void admin_answer_effects(struct admin_context *context, struct call_input *in, struct admin_answer *answer)
 {
-    uint64_t after = 0, next_after = 0;
-    size_t limit = 0;
+    struct effects_filter filter;
+    uint64_t next_after = 0;
     char why[160];
-    if (!admin_effects_filter(in->query, &after, &limit, why, sizeof why)) {
+    if (!admin_effects_filter(in->query, &filter, why, sizeof why)) {
         admin_problem(answer, ADMIN_MALFORMED, why);
         return;
     }
     if (!admin_have_reader(context, answer)) {
         return;
     }
+    filter.patience_ms = PATIENCE_MS;
     struct jsonout *out = &answer->body;
+    struct effects_page page = {out, filter.state};
     jsonout_object_begin(out);
     jsonout_name(out, "effects");
     jsonout_array_begin(out);
-    if (store_effects_query(context->reader, after, limit, add_effect, out, &next_after) != STORE_OK) {
+    if (store_effects_query(context->reader, &filter, add_effect, &page, &next_after) != STORE_OK) {
         admin_problem(answer, ADMIN_STORE, "The store can't be read.");
         return;
     }

@@ -190,6 +190,11 @@ static bool read_after(struct slice value, uint64_t *out)
     return value.data == NULL || slice_is(value, "0") || token_parse(value.data, value.len, out);
 }
 
+static bool read_id(struct slice value, uint64_t *out)
+{
+    return value.data == NULL || token_parse(value.data, value.len, out);
+}
+
 static bool read_limit(struct slice value, size_t *out)
 {
     uint64_t number = ADMIN_LIMIT_DEFAULT;
@@ -208,12 +213,12 @@ static bool read_order(struct slice value, bool *descending)
 
 bool admin_audit_filter(struct admin_span query, uint64_t now_ms, struct audit_filter *out, char *why, size_t why_cap)
 {
-    enum { NS, KEY, KIND, REASON, ROUTE, SINCE, UNTIL, AFTER, ORDER, LIMIT, COUNT };
+    enum { NS, KEY, KIND, REASON, ROUTE, SINCE, UNTIL, ID, EFFECT, AFTER, ORDER, LIMIT, COUNT };
     struct admin_param params[COUNT] = {
         [NS] = {.name = "namespace"},  [KEY] = {.name = "key"},     [KIND] = {.name = "kind"},
         [REASON] = {.name = "reason"}, [ROUTE] = {.name = "route"}, [SINCE] = {.name = "since"},
-        [UNTIL] = {.name = "until"},   [AFTER] = {.name = "after"}, [ORDER] = {.name = "order"},
-        [LIMIT] = {.name = "limit"},
+        [UNTIL] = {.name = "until"},   [ID] = {.name = "id"},       [EFFECT] = {.name = "effect_id"},
+        [AFTER] = {.name = "after"},   [ORDER] = {.name = "order"}, [LIMIT] = {.name = "limit"},
     };
     if (!admin_params_parse(query, params, COUNT, why, why_cap)) {
         return false;
@@ -235,6 +240,10 @@ bool admin_audit_filter(struct admin_span query, uint64_t now_ms, struct audit_f
         wrong = "since must be an RFC 3339 time (a + in it written as %2B) or an age such as 15m";
     } else if (!read_time(params[UNTIL].value, now_ms, &out->until_ms)) {
         wrong = "until must be an RFC 3339 time (a + in it written as %2B) or an age such as 15m";
+    } else if (!read_id(params[ID].value, &out->id)) {
+        wrong = "id must be the decimal id of a record";
+    } else if (!read_id(params[EFFECT].value, &out->effect_id)) {
+        wrong = "effect_id must be the decimal id of an effect";
     } else if (!read_after(params[AFTER].value, &out->after)) {
         wrong = "after must be the decimal id of a record";
     } else if (!read_order(params[ORDER].value, &out->descending)) {
@@ -324,20 +333,38 @@ bool admin_fence_filter(struct admin_span query, struct fence_filter *out, struc
     return wrong == NULL;
 }
 
-bool admin_effects_filter(struct admin_span query, uint64_t *after, size_t *limit, char *why, size_t why_cap)
+static bool read_state(struct slice value, enum effects_state *out)
 {
-    enum { STATE, AFTER, LIMIT, COUNT };
-    struct admin_param params[COUNT] = {
-        [STATE] = {.name = "state"}, [AFTER] = {.name = "after"}, [LIMIT] = {.name = "limit"}};
+    static const char *const names[] = {
+        [EFFECTS_IN_DOUBT] = "in-doubt", [EFFECTS_RUNNING] = "in-flight", [EFFECTS_UNKNOWN] = "unknown"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0] && value.data != NULL; i++) {
+        if (slice_is(value, names[i])) {
+            *out = (enum effects_state)i;
+            return true;
+        }
+    }
+    return value.data == NULL;
+}
+
+bool admin_effects_filter(struct admin_span query, struct effects_filter *out, char *why, size_t why_cap)
+{
+    enum { STATE, NS, AFTER, LIMIT, COUNT };
+    struct admin_param params[COUNT] = {[STATE] = {.name = "state"},
+                                        [NS] = {.name = "namespace"},
+                                        [AFTER] = {.name = "after"},
+                                        [LIMIT] = {.name = "limit"}};
     if (!admin_params_parse(query, params, COUNT, why, why_cap)) {
         return false;
     }
     const char *wrong = NULL;
-    if (params[STATE].value.data != NULL && !slice_is(params[STATE].value, "in-doubt")) {
-        wrong = "state must be in-doubt";
-    } else if (!read_after(params[AFTER].value, after)) {
+    *out = (struct effects_filter){.state = EFFECTS_IN_DOUBT, .ns = params[NS].value};
+    if (!read_state(params[STATE].value, &out->state)) {
+        wrong = "state must be in-doubt, in-flight or unknown";
+    } else if (out->ns.data != NULL && !admin_namespace_valid(out->ns)) {
+        wrong = "namespace must be 1 to 64 of A-Z a-z 0-9 . _ -";
+    } else if (!read_after(params[AFTER].value, &out->after)) {
         wrong = "after must be the decimal id of an effect";
-    } else if (!read_limit(params[LIMIT].value, limit)) {
+    } else if (!read_limit(params[LIMIT].value, &out->limit)) {
         wrong = "limit must be 1 to 1000";
     }
     if (wrong != NULL) {

@@ -60,7 +60,7 @@ void admin_cursor_format(struct slice ns, struct slice key, char out[ADMIN_CURSO
  * one line in `why`. */
 bool admin_fence_filter(struct admin_span query, struct fence_filter *out, struct admin_cursor *cursor, char *why,
                         size_t why_cap) __attribute__((warn_unused_result));
-bool admin_effects_filter(struct admin_span query, uint64_t *after, size_t *limit, char *why, size_t why_cap)
+bool admin_effects_filter(struct admin_span query, struct effects_filter *out, char *why, size_t why_cap)
     __attribute__((warn_unused_result));
 
 /* The query of GET /v1/fences/{}/{}/history. The rest as above. */

@@ -9,18 +9,18 @@
 
 #include <stdint.h>
 
-struct audit_record;
+#include "store/store.h"
+
 struct command;
-struct fence_entry;
 struct jsonout;
 
 extern const struct command command_audit, command_fences, command_history, command_effects;
 extern const struct command command_backup, command_restore, command_verify;
 
-/* One audit record, fence or effect in doubt as a JSON object with SPEC section 7's members; also what the admin
- * listener gives. in_flight NULL: not known. */
+/* One audit record, fence or effect without a known outcome as a JSON object with SPEC section 7's members; also what
+ * the admin listener gives. in_flight NULL: not known. */
 void audit_record_write(struct jsonout *out, const struct audit_record *record);
 void fence_write(struct jsonout *out, const struct fence_entry *entry, const uint64_t *in_flight);
-void effect_write(struct jsonout *out, const struct audit_record *intent);
+void effect_write(struct jsonout *out, const struct audit_record *effect, enum effects_state state);
 
 #endif

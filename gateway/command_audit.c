@@ -186,7 +186,7 @@ static int show_once(const struct store_place *place, struct listing *listing)
     }
     if (status == COMMAND_DONE && table->count == 0 && !table->json)
         hint_complain(place, "no record matches", listing->filter, hint_records);
-    if (status == COMMAND_DONE && !table_print(table, "audit", true))
+    if (status == COMMAND_DONE && !table_print(table, "audit", listing->filter->descending))
         status = COMMAND_STORE;
     if (status == COMMAND_DONE && listing->dropped && !table->json && isatty(STDOUT_FILENO) && isatty(STDERR_FILENO))
         command_complain("audit", "`fencegate history KEY` tells which lease a dropped call lost to");
@@ -216,7 +216,7 @@ static int run(struct command_line *line)
                               .filter = filter};
     const struct follow follow = {&line->place, filter, &listing.table, add_record, &listing};
     filter->ns = line->ns;
-    filter->descending = true;
+    filter->descending = filter->effect_id == 0; /* an effect's few records are found from its id on */
     if (filter->limit == 0)
         filter->limit = LIMIT_DEFAULT;
     int status = arguments->follow ? follow_run(&follow) : show_once(&line->place, &listing);
@@ -241,6 +241,20 @@ static const char *take_limit(void *arguments, struct slice value)
         return "not 1 to 1000000";
     ((struct arguments *)arguments)->filter.limit = (size_t)limit;
     return NULL;
+}
+
+static const char *take_id(void *arguments, struct slice value)
+{
+    return token_parse(value.data, value.len, &((struct arguments *)arguments)->filter.id)
+               ? NULL
+               : "a record's id is decimal digits";
+}
+
+static const char *take_effect(void *arguments, struct slice value)
+{
+    return token_parse(value.data, value.len, &((struct arguments *)arguments)->filter.effect_id)
+               ? NULL
+               : "an effect's id is decimal digits";
 }
 
 static const char *take_time(struct slice value, uint64_t *out)
@@ -271,6 +285,8 @@ static const struct command_option options[] = {
      .take = take_kind},
     {"reason", "R", "as in the answer that the worker got, e.g. stale-token", .at = FILTER(reason)},
     {"route", "ROUTE", "calls of this route", .at = FILTER(route)},
+    {"id", "ID", "this record (the `audit_id` of an answer)", .take = take_id},
+    {"effect", "ID", "records of this effect (`Fencegate-Effect-Id`)", .take = take_effect},
     {"since", "TIME", "not before; 2026-11-30T01:02:03Z or an age: 90s, 15m, 2h, 1d", .take = take_since},
     {"until", "TIME", "before", .take = take_until},
     {"limit", "N", "the newest N, oldest of them first; 1 to 1000000, 100 unless given", .take = take_limit},
@@ -293,7 +309,12 @@ static const char notes[] = "Reasons:\n"
 static const char *judge(const struct command_line *line)
 {
     const struct arguments *arguments = (const struct arguments *)line;
-    return arguments->follow && arguments->filter.until_ms != 0 ? "--until does not go with --follow" : NULL;
+    const struct audit_filter *filter = &arguments->filter;
+    if (!arguments->follow)
+        return NULL;
+    if (filter->id != 0 || filter->effect_id != 0)
+        return "--id and --effect do not go with --follow";
+    return filter->until_ms != 0 ? "--until does not go with --follow" : NULL;
 }
 
 const struct command command_audit = {

@@ -1,5 +1,6 @@
 /*
- * gateway/command_effects.c - `fencegate effects`: what is in doubt, and resolve; and how such an effect looks as JSON.
+ * gateway/command_effects.c - `fencegate effects`: what is in doubt, in flight or unknown, and resolve; and how such an
+ * effect looks as JSON.
  *
  * Arguments and output. Where the store is, and who changes it, is command_store.c's.
  */
@@ -11,6 +12,7 @@
 #include <string.h>
 
 #include "gateway/admin_body.h"
+#include "gateway/admin_query.h"
 #include "gateway/command_options.h"
 #include "gateway/command_store.h"
 #include "gateway/command_table.h"
@@ -19,7 +21,7 @@
 
 #define PAGE 1000
 
-enum { ACTION_IN_DOUBT, ACTION_RESOLVE };
+enum { ACTION_IN_DOUBT, ACTION_IN_FLIGHT, ACTION_UNKNOWN, ACTION_RESOLVE };
 
 struct arguments {
     struct command_line line;
@@ -27,72 +29,104 @@ struct arguments {
     struct slice outcome, note; /* point into argv */
 };
 
-void effect_write(struct jsonout *out, const struct audit_record *intent)
+/* When it was accepted. */
+static uint64_t began_ms(const struct audit_record *effect)
+{
+    return effect->time_ms > effect->duration_ms ? effect->time_ms - effect->duration_ms : 0;
+}
+
+void effect_write(struct jsonout *out, const struct audit_record *effect, enum effects_state state)
 {
     jsonout_object_begin(out);
-    jsonout_member_id(out, "id", intent->id);
+    jsonout_member_id(out, "id", state == EFFECTS_UNKNOWN ? effect->effect_id : effect->id);
     jsonout_name(out, "time");
-    jsonout_time_ms(out, intent->time_ms);
-    jsonout_member_string(out, "route", intent->route.data, intent->route.len);
-    jsonout_member_string(out, "namespace", intent->ns.data, intent->ns.len);
-    jsonout_member_string(out, "key", intent->key.data, intent->key.len);
-    if (intent->token != 0)
-        jsonout_member_id(out, "token", intent->token);
-    jsonout_member_string(out, "method", intent->method.data, intent->method.len);
-    jsonout_member_string(out, "path", intent->path.data, intent->path.len);
-    jsonout_member_string(out, "target", intent->target.data, intent->target.len);
+    jsonout_time_ms(out, began_ms(effect));
+    jsonout_member_string(out, "route", effect->route.data, effect->route.len);
+    jsonout_member_string(out, "namespace", effect->ns.data, effect->ns.len);
+    jsonout_member_string(out, "key", effect->key.data, effect->key.len);
+    if (effect->token != 0)
+        jsonout_member_id(out, "token", effect->token);
+    jsonout_member_string(out, "method", effect->method.data, effect->method.len);
+    jsonout_member_string(out, "path", effect->path.data, effect->path.len);
+    jsonout_member_string(out, "target", effect->target.data, effect->target.len);
+    if (state != EFFECTS_IN_DOUBT)
+        jsonout_member_string(out, "client", effect->client.data, effect->client.len);
+    if (state == EFFECTS_UNKNOWN) {
+        jsonout_member_string(out, "reason", effect->reason.data, effect->reason.len);
+        jsonout_member_id(out, "audit_id", effect->id);
+    }
     jsonout_object_end(out);
 }
 
-/* ---- in-doubt ---- */
+/* ---- lists ---- */
 
-static const char *const titles[] = {"TIME", "ID", "ROUTE", "NAMESPACE", "KEY", "TOKEN", "REQUEST", "TARGET"};
+static const char *const titles[] = {"TIME",    "ID",     "ROUTE",  "NAMESPACE", "KEY",   "TOKEN",
+                                     "REQUEST", "TARGET", "CLIENT", "REASON",    "RECORD"};
 
-static bool add_effect(void *arg, const struct audit_record *intent)
+static const char *const nothing[] = {
+    [EFFECTS_IN_DOUBT] = "nothing is in doubt",
+    [EFFECTS_RUNNING] = "nothing is in flight on a route with \"ledger\": \"effects\"",
+    [EFFECTS_UNKNOWN] = "nothing that was recorded as unknown waits to be resolved",
+};
+
+struct listing {
+    struct table table;
+    struct effects_filter filter;
+};
+
+static bool add_effect(void *arg, const struct audit_record *effect)
 {
-    struct table *table = arg;
+    struct listing *listing = arg;
+    struct table *table = &listing->table;
     struct jsonout *out = &table->text;
+    bool unknown = listing->filter.state == EFFECTS_UNKNOWN;
     if (!table_row_begin(table))
         return false;
     if (table->json) {
-        effect_write(out, intent);
+        effect_write(out, effect, listing->filter.state);
     } else {
-        cell_time(out, intent->time_ms);
-        cell_number(out, intent->id);
-        cell_slice(out, intent->route);
-        cell_slice(out, intent->ns);
-        cell_slice(out, intent->key);
-        cell_number(out, intent->token);
-        cell_request(out, intent->method, intent->path);
-        cell_slice(out, intent->target);
+        cell_time(out, began_ms(effect));
+        cell_number(out, unknown ? effect->effect_id : effect->id);
+        cell_slice(out, effect->route);
+        cell_slice(out, effect->ns);
+        cell_slice(out, effect->key);
+        cell_number(out, effect->token);
+        cell_request(out, effect->method, effect->path);
+        cell_slice(out, effect->target);
+        cell_slice(out, listing->filter.state == EFFECTS_IN_DOUBT ? (struct slice){NULL, 0} : effect->client);
+        cell_slice(out, effect->reason);
+        cell_number(out, unknown ? effect->id : 0);
     }
     return table_row_end(table);
 }
 
 static enum store_error collect(struct store_reader *reader, void *arg)
 {
-    struct table *table = arg;
-    uint64_t after = 0;
+    struct listing *listing = arg;
     enum store_error error;
     do
-        error = store_effects_query(reader, after, PAGE, add_effect, table, &after);
-    while (error == STORE_OK && after != 0 && !table->failed);
+        error = store_effects_query(reader, &listing->filter, add_effect, listing, &listing->filter.after);
+    while (error == STORE_OK && listing->filter.after != 0 && !listing->table.failed);
     return error;
 }
 
-static int show(const struct arguments *arguments)
+static int show(const struct arguments *arguments, enum effects_state state)
 {
-    struct table table = {titles, sizeof titles / sizeof titles[0], .json = arguments->line.json};
-    int status = place_read(&arguments->line.place, collect, &table);
-    if (status == COMMAND_DONE && table.failed) {
+    struct listing listing = {
+        .table = {titles, sizeof titles / sizeof titles[0], .json = arguments->line.json},
+        .filter = {.state = state, .ns = arguments->line.ns, .limit = PAGE},
+    };
+    struct table *table = &listing.table;
+    int status = place_read(&arguments->line.place, collect, &listing);
+    if (status == COMMAND_DONE && table->failed) {
         command_complain("effects", "out of memory");
         status = COMMAND_STORE;
-    } else if (status == COMMAND_DONE && table.count == 0 && !arguments->line.json) {
-        command_complain("effects", "nothing is in doubt");
+    } else if (status == COMMAND_DONE && table->count == 0 && !arguments->line.json) {
+        command_complain("effects", nothing[state]);
     }
-    if (status == COMMAND_DONE && !table_print(&table, "effects", false))
+    if (status == COMMAND_DONE && !table_print(table, "effects", false))
         status = COMMAND_STORE;
-    table_free(&table);
+    table_free(table);
     return status;
 }
 
@@ -139,9 +173,18 @@ static const char *take_note(void *arguments, struct slice value)
 
 static const char *const outcomes[] = {"sent", "not-sent", NULL};
 
+static const char *take_namespace(void *arguments, struct slice value)
+{
+    (void)arguments;
+    return admin_namespace_valid(value) ? NULL : "1 to 64 of A-Z a-z 0-9 . _ -";
+}
+
+#define LISTS ACTION(ACTION_IN_DOUBT) | ACTION(ACTION_IN_FLIGHT) | ACTION(ACTION_UNKNOWN)
 #define RESOLVES .actions = ACTION(ACTION_RESOLVE), .needed = ACTION(ACTION_RESOLVE)
 
 static const struct command_option options[] = {
+    {"namespace", "N", "effects of keys in this namespace", .at = offsetof(struct arguments, line.ns),
+     .take = take_namespace, .actions = LISTS},
     {"outcome", "OUTCOME", "what the partner says became of it: sent or not-sent",
      .at = offsetof(struct arguments, outcome), .choices = outcomes, RESOLVES},
     {"note", "NOTE", "how it is known; goes into the audit", .at = offsetof(struct arguments, note), .take = take_note,
@@ -149,7 +192,9 @@ static const struct command_option options[] = {
 };
 
 static const struct command_action actions[] = {
-    [ACTION_IN_DOUBT] = {"in-doubt", .help = "effects whose outcome nobody recorded, oldest first"},
+    [ACTION_IN_DOUBT] = {"in-doubt", .help = "effects that a crash left without an outcome, oldest first"},
+    [ACTION_IN_FLIGHT] = {"in-flight", .help = "effects that a running gateway has under way or waiting, oldest first"},
+    [ACTION_UNKNOWN] = {"unknown", .help = "effects that were recorded as unknown and not resolved yet, oldest first"},
     [ACTION_RESOLVE] = {"resolve",
                         {{"ID", .take = take_id}},
                         "write down what became of one that is in doubt, or `unknown` in the audit (its effect_id)"},
@@ -157,13 +202,15 @@ static const struct command_action actions[] = {
 
 static int run(struct command_line *line)
 {
+    static const enum effects_state states[] = {
+        [ACTION_IN_DOUBT] = EFFECTS_IN_DOUBT, [ACTION_IN_FLIGHT] = EFFECTS_RUNNING, [ACTION_UNKNOWN] = EFFECTS_UNKNOWN};
     const struct arguments *arguments = (const struct arguments *)line;
-    return line->action == ACTION_RESOLVE ? resolve(arguments) : show(arguments);
+    return line->action == ACTION_RESOLVE ? resolve(arguments) : show(arguments, states[line->action]);
 }
 
 const struct command command_effects = {
     .name = "effects",
-    .summary = "calls whose outcome nobody recorded, and what became of them",
+    .summary = "calls under way, calls whose outcome is not known, and what became of them",
     .place = PLACE_STORE,
     .json = true,
     .actions = actions,

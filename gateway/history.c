@@ -371,8 +371,9 @@ static enum store_error read_records(struct store_reader *reader, struct audit_f
 static enum store_error read_doubts(struct store_reader *reader, const struct audit_filter *filter, struct history *out)
 {
     uint64_t next = 0;
-    enum store_error error =
-        store_effects_of_key(reader, filter->ns, filter->key, HISTORY_LOOKS, take_doubt, out, &next);
+    const struct effects_filter effects = {
+        .state = EFFECTS_IN_DOUBT, .ns = filter->ns, .key = filter->key, .limit = SIZE_MAX, .looks = HISTORY_LOOKS};
+    enum store_error error = store_effects_query(reader, &effects, take_doubt, out, &next);
     out->complete = out->complete && next == 0;
     return error;
 }

@@ -155,6 +155,24 @@ static bool pointer_of(struct batch *batch, uint64_t effect_id, bool *resolved, 
     return true;
 }
 
+static bool unknown_decode(struct slice value, bool resolved, uint64_t *audit_id)
+{
+    bool is = value.len == POINTER_BYTES && (value.data[0] != 0) == resolved;
+    if (is)
+        *audit_id = get_u64(value.data + 1);
+    return is;
+}
+
+bool unknown_open(struct slice value, uint64_t *audit_id)
+{
+    return unknown_decode(value, false, audit_id);
+}
+
+bool unknown_resolved(struct slice value, uint64_t *audit_id)
+{
+    return unknown_decode(value, true, audit_id);
+}
+
 /* An effect's entry in `effects` goes. False: there was none. */
 static bool close_effect(struct batch *batch, uint64_t id)
 {

@@ -40,6 +40,9 @@ void batch_resolve(struct batch *batch, struct store_op *op);
 
 /* First byte of a value in `effects`. */
 enum effect_state { EFFECT_OPEN = 0, EFFECT_IN_DOUBT = 1 };
+/* A value in `unknown`. True, and where the record is, when nobody has resolved the effect; when somebody has. */
+bool unknown_open(struct slice value, uint64_t *audit_id);
+bool unknown_resolved(struct slice value, uint64_t *audit_id);
 
 /* Removes at most `limit` audit records older than `before_ms`. Returns how many. */
 size_t batch_expire(struct batch *batch, uint64_t before_ms, size_t limit);

@@ -11,11 +11,14 @@ struct store {
     struct folder *folder;
     struct db *db;
     struct writer *writer; /* NULL: opened for reading */
+    char *path;            /* of a store opened for reading; else NULL */
 };
 
 struct store_reader {
     struct db_txn txn;
-    struct buffer copies; /* what a slice of a query took out of the map */
+    struct buffer copies;        /* what a slice of a query took out of the map */
+    const struct store *looking; /* until it was looked whether somebody serves this store */
+    bool unserved;
 };
 
 #endif

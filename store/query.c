@@ -1,6 +1,6 @@
 /*
  * store/query.c - reads for those who decide and those who look things up: one fence, or pages of the audit and of the
- * effects in doubt. Pages of fences are list.c's.
+ * effects without a known outcome. Pages of fences are list.c's.
  *
  * Every look takes the newest durable state and lets go of it at once: a reading transaction that stays open keeps
  * LMDB from using old pages again, and the file grows. So an audit query runs in slices, each with a transaction of
@@ -34,6 +34,8 @@ enum store_error store_reader_open(struct store *store, struct store_reader **ou
     if (error != STORE_OK) {
         free(*out);
         *out = NULL;
+    } else if (store->path) {
+        (*out)->looking = store;
     }
     return error;
 }
@@ -68,15 +70,18 @@ struct scan {
     struct store_reader *reader;
     const struct audit_filter *filter;
     enum db_table table;
-    struct source source; /* of this slice */
-    uint64_t at;          /* the last id looked at */
-    size_t looks;         /* how many more may be looked at */
-    bool ended;           /* nothing more lies that way */
-    bool timed;           /* blocks can be passed over */
-    uint64_t block;       /* the last one that was not */
+    struct source source;     /* of this slice */
+    uint64_t at;              /* the last id looked at */
+    size_t looks;             /* how many more may be looked at */
+    enum effects_state state; /* with DB_EFFECTS */
+    uint64_t last;            /* no id above this one; descending: below */
+    bool ended;               /* nothing more lies that way */
+    bool timed;               /* blocks can be passed over */
+    uint64_t block;           /* the last one that was not */
+    bool jump;                /* what is between here and `at` need not be looked at */
     enum store_error error;
     struct copy {
-        uint64_t id;
+        uint64_t id, record_id;
         size_t offset, len;
     } copies[SLICE_RECORDS];
     size_t count, bytes;
@@ -91,7 +96,8 @@ static bool same(struct slice wanted, struct slice is)
 
 static bool passes(const struct audit_filter *filter, const struct audit_record *record)
 {
-    return (filter->kind == 0 || filter->kind == record->kind) && same(filter->ns, record->ns) &&
+    return (filter->kind == 0 || filter->kind == record->kind) &&
+           (filter->effect_id == 0 || filter->effect_id == record->effect_id) && same(filter->ns, record->ns) &&
            same(filter->key, record->key) && same(filter->reason, record->reason) && same(filter->route, record->route);
 }
 
@@ -142,24 +148,40 @@ static bool pass_blocks(struct scan *scan, uint64_t id, size_t least)
     return true;
 }
 
-static bool find_record(struct scan *scan, const struct db_cursor *cursor, uint64_t id, struct slice *value)
+static bool get_record(struct scan *scan, uint64_t id, struct slice *value)
 {
-    if (scan->table == DB_AUDIT) {
-        *value = cursor->value;
-        return true;
-    }
-    if (scan->table == DB_EFFECTS) {
-        if (cursor->value.len == 0 || cursor->value.data[0] != EFFECT_IN_DOUBT)
-            return false;
-        *value = (struct slice){cursor->value.data + 1, cursor->value.len - 1};
-        return true;
-    }
-    bool told = cursor->value.len == 1 && scan->filter->kind != 0;
-    if (told && cursor->value.data[0] != (char)scan->filter->kind)
-        return false;
     char key[8];
     put_u64(key, id);
     return db_get(&scan->reader->txn, DB_AUDIT, (struct slice){key, sizeof key}, value);
+}
+
+static bool find_intent(struct scan *scan, struct slice bytes, struct slice *value)
+{
+    if (bytes.len == 0)
+        return false;
+    bool doubt = bytes.data[0] == EFFECT_IN_DOUBT || scan->reader->unserved;
+    *value = (struct slice){bytes.data + 1, bytes.len - 1};
+    return doubt == (scan->state == EFFECTS_IN_DOUBT);
+}
+
+/* *id becomes the record's own where it is another's. */
+static bool find_record(struct scan *scan, const struct db_cursor *cursor, uint64_t *id, struct slice *value)
+{
+    struct slice bytes = cursor->value;
+    if (scan->table == DB_AUDIT) {
+        *value = bytes;
+        return true;
+    }
+    if (scan->table == DB_EFFECTS)
+        return find_intent(scan, bytes, value);
+    if (scan->table == DB_UNKNOWN) {
+        bool open = unknown_open(bytes, id);
+        return open && get_record(scan, *id, value);
+    }
+    bool told = bytes.len == 1 && scan->filter->kind != 0;
+    if (told && bytes.data[0] != (char)scan->filter->kind)
+        return false;
+    return get_record(scan, *id, value);
 }
 
 static void copy_out(struct scan *scan, uint64_t id, struct slice value)
@@ -169,8 +191,25 @@ static void copy_out(struct scan *scan, uint64_t id, struct slice value)
         return;
     }
     memcpy(scan->reader->copies.data + scan->bytes, value.data, value.len);
-    scan->copies[scan->count++] = (struct copy){id, scan->bytes, value.len};
+    scan->copies[scan->count++] = (struct copy){scan->at, id, scan->bytes, value.len};
     scan->bytes += value.len;
+}
+
+/* An effect's outcome is its last record, unless it is `unknown` and was resolved: `unknown` says where. Other records
+ * need no look then. */
+static void look_further(struct scan *scan, const struct audit_record *found, uint64_t id)
+{
+    struct slice value;
+    uint64_t resolved_by;
+    char key[8];
+    put_u64(key, found->effect_id);
+    bool resolved = found->kind == AUDIT_UNKNOWN && db_has(scan->reader->txn.db, DB_UNKNOWN) &&
+                    db_get(&scan->reader->txn, DB_UNKNOWN, (struct slice){key, sizeof key}, &value) &&
+                    unknown_resolved(value, &resolved_by);
+    scan->last = resolved ? resolved_by : id;
+    scan->jump = resolved && resolved_by > id;
+    if (scan->jump)
+        scan->at = resolved_by - 1;
 }
 
 static void look(struct scan *scan, const struct db_cursor *cursor, uint64_t id)
@@ -179,7 +218,7 @@ static void look(struct scan *scan, const struct db_cursor *cursor, uint64_t id)
     uint64_t time_ms;
     struct audit_record record;
     scan->at = id;
-    if (!find_record(scan, cursor, id, &value))
+    if (!find_record(scan, cursor, &id, &value))
         return;
     if (!record_time(value, &time_ms)) {
         scan->error = STORE_FORMAT;
@@ -191,6 +230,8 @@ static void look(struct scan *scan, const struct db_cursor *cursor, uint64_t id)
         scan->error = STORE_FORMAT;
     else if (passes(scan->filter, &record))
         copy_out(scan, id, value);
+    if (scan->filter->effect_id != 0 && !scan->filter->descending && record.effect_id == scan->filter->effect_id)
+        look_further(scan, &record, id);
 }
 
 /* More namespaces than can be merged: the audit itself. */
@@ -218,13 +259,17 @@ static void slice_of_scan(struct scan *scan, size_t want)
     for (; scan->looks > least && scan->count < want && scan->bytes < SLICE_BYTES; scan->looks--) {
         uint64_t id;
         const struct db_cursor *cursor = source_here(&scan->source, &id);
-        if (!cursor) {
+        if (!cursor || (down ? id < scan->last : id > scan->last)) {
             scan->ended = true;
         } else if (pass_blocks(scan, id, least)) {
             source_seek(&scan->source, scan->at, down);
         } else {
             look(scan, cursor, id);
-            source_move(&scan->source);
+            if (scan->jump)
+                source_seek(&scan->source, scan->at, down);
+            else
+                source_move(&scan->source);
+            scan->jump = false;
         }
         if (scan->ended || scan->error != STORE_OK)
             break;
@@ -243,13 +288,16 @@ static void scan_begin(struct scan *scan, struct store_reader *reader, const str
     scan->table = table;
     scan->at = filter->after;
     scan->looks = filter->looks == 0 ? SIZE_MAX : filter->looks;
-    scan->ended = false;
+    scan->last = filter->descending ? filter->effect_id : UINT64_MAX;
+    scan->ended = scan->jump = false;
     scan->timed =
         table == DB_AUDIT && (filter->since_ms != 0 || filter->until_ms != 0) && db_has(reader->txn.db, DB_AUDIT_TIME);
     scan->block = UINT64_MAX;
     scan->error = STORE_OK;
     if (filter->descending && filter->after == 0)
         scan->at = UINT64_MAX; /* no id comes that far */
+    if (!filter->descending && filter->effect_id > scan->at)
+        scan->at = filter->effect_id;
     if (table == DB_AUDIT && filter->key.data)
         scan->table = DB_AUDIT_BY_KEY;
 }
@@ -281,7 +329,8 @@ static enum store_error run_scan(struct scan *scan, bool (*each)(void *arg, cons
             }
             if (!record_decode(bytes, &record))
                 return STORE_FORMAT;
-            record.id = last = scan->copies[i].id;
+            record.id = scan->copies[i].record_id;
+            last = scan->copies[i].id;
             left = each(arg, &record) ? left - 1 : 0;
         }
         patient = patience_ms == 0 || monotonic_ms() - began_ms < patience_ms;
@@ -291,31 +340,64 @@ static enum store_error run_scan(struct scan *scan, bool (*each)(void *arg, cons
     return scan->error;
 }
 
+/* One record, if the rest of the filter lets it through. */
+static enum store_error one_record(struct store_reader *reader, const struct audit_filter *filter,
+                                   bool (*each)(void *arg, const struct audit_record *record), void *arg)
+{
+    struct audit_filter at = *filter;
+    uint64_t next, id = filter->id;
+    bool behind = filter->after != 0 && (filter->descending ? id >= filter->after : id <= filter->after);
+    if (behind)
+        return STORE_OK;
+    at.id = 0;
+    at.after = id - 1;
+    at.descending = false;
+    at.looks = at.limit = 1;
+    struct scan scan;
+    scan_begin(&scan, reader, &at, DB_AUDIT);
+    scan.timed = false; /* the look is for the record */
+    scan.table = DB_AUDIT;
+    scan.last = id;
+    return run_scan(&scan, each, arg, &next);
+}
+
 enum store_error store_audit_query(struct store_reader *reader, const struct audit_filter *filter,
                                    bool (*each)(void *arg, const struct audit_record *record), void *arg,
                                    uint64_t *next_after)
 {
     struct scan scan;
+    *next_after = 0;
+    if (filter->id != 0)
+        return one_record(reader, filter, each, arg);
     scan_begin(&scan, reader, filter, DB_AUDIT);
     return run_scan(&scan, each, arg, next_after);
 }
 
-enum store_error store_effects_query(struct store_reader *reader, uint64_t after, size_t limit,
-                                     bool (*each)(void *arg, const struct audit_record *intent), void *arg,
-                                     uint64_t *next_after)
+/* A gateway's own store is served; another's may be or not, and then it stays as it is for this reader. */
+static void look_whether_served(struct store_reader *reader)
 {
-    const struct audit_filter filter = {.after = after, .limit = limit};
-    struct scan scan;
-    scan_begin(&scan, reader, &filter, DB_EFFECTS);
-    return run_scan(&scan, each, arg, next_after);
+    if (reader->looking)
+        reader->unserved = !store_served(reader->looking->path);
+    reader->looking = NULL;
 }
 
-enum store_error store_effects_of_key(struct store_reader *reader, struct slice ns, struct slice key, size_t looks,
-                                      bool (*each)(void *arg, const struct audit_record *intent), void *arg,
-                                      uint64_t *next_after)
+enum store_error store_effects_query(struct store_reader *reader, const struct effects_filter *filter,
+                                     bool (*each)(void *arg, const struct audit_record *effect), void *arg,
+                                     uint64_t *next_after)
 {
-    const struct audit_filter filter = {.ns = ns, .key = key, .looks = looks, .limit = SIZE_MAX};
+    const struct audit_filter audit = {.ns = filter->ns,
+                                       .key = filter->key,
+                                       .after = filter->after,
+                                       .limit = filter->limit,
+                                       .looks = filter->looks,
+                                       .patience_ms = filter->patience_ms};
     struct scan scan;
-    scan_begin(&scan, reader, &filter, DB_EFFECTS);
+    bool unknown = filter->state == EFFECTS_UNKNOWN;
+    *next_after = 0;
+    if (unknown && !db_has(reader->txn.db, DB_UNKNOWN))
+        return STORE_OK;
+    look_whether_served(reader);
+    scan_begin(&scan, reader, &audit, unknown ? DB_UNKNOWN : DB_EFFECTS);
+    scan.state = filter->state;
     return run_scan(&scan, each, arg, next_after);
 }

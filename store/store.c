@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "store/apply.h"
 #include "store/handle.h"
@@ -75,6 +76,10 @@ enum store_error store_open_readonly(const char *path, struct store **out, char 
     enum store_error error = open_folder(path, true, out, why, why_cap);
     if (error == STORE_OK)
         error = db_open(path, 0, true, &(*out)->db, why, why_cap);
+    if (error == STORE_OK && ((*out)->path = strdup(path)) == NULL) {
+        (void)snprintf(why, why_cap, "store %s: out of memory", path);
+        error = STORE_IO;
+    }
     if (error != STORE_OK)
         store_close(out);
     return error;
@@ -92,6 +97,7 @@ void store_close(struct store **store)
     writer_stop(&(*store)->writer);
     db_close(&(*store)->db);
     folder_leave(&(*store)->folder);
+    free((*store)->path);
     free(*store);
     *store = NULL;
 }

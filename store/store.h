@@ -220,21 +220,31 @@ enum store_error store_fences_query(struct store_reader *reader, const struct fe
                                     bool (*each)(void *arg, const struct fence_entry *entry), void *arg, bool *more)
     __attribute__((warn_unused_result));
 
-/* Effects in doubt with ids above `after`, oldest first, each as its intent with the effect's id in `id`. The rest as
- * with audits. */
-enum store_error store_effects_query(struct store_reader *reader, uint64_t after, size_t limit,
-                                     bool (*each)(void *arg, const struct audit_record *intent), void *arg,
+/* Effects without an outcome that is known, by what is known of them. In a store that was opened for reading and that
+ * nobody serves nothing runs: what a crash left is in doubt there too, before a start has recorded it. */
+enum effects_state {
+    EFFECTS_IN_DOUBT, /* each as its intent, with the effect's id in `id` */
+    EFFECTS_RUNNING,  /* the same; those that wait to be sent are among them */
+    EFFECTS_UNKNOWN,  /* recorded `unknown` and not resolved since; each as that record */
+};
+struct effects_filter {
+    enum effects_state state;
+    struct slice ns, key; /* absent: any. There is no index for them */
+    uint64_t after;       /* ids of effects above */
+    size_t limit;         /* at least 1 */
+    size_t looks;         /* these two as with audits */
+    uint64_t patience_ms;
+};
+/* By the effects' ids, oldest first. *next_after is such an id; the rest as with audits. */
+enum store_error store_effects_query(struct store_reader *reader, const struct effects_filter *filter,
+                                     bool (*each)(void *arg, const struct audit_record *effect), void *arg,
                                      uint64_t *next_after) __attribute__((warn_unused_result));
-/* Those of one key, oldest first. There is no index for it: at most `looks` open effects are looked at, and
- * *next_after is 0 when these were all. */
-enum store_error store_effects_of_key(struct store_reader *reader, struct slice ns, struct slice key, size_t looks,
-                                      bool (*each)(void *arg, const struct audit_record *intent), void *arg,
-                                      uint64_t *next_after) __attribute__((warn_unused_result));
 
 /* Audit query. Absent slices and zeroes do not filter. */
 struct audit_filter {
     struct slice ns, key, reason, route;
     enum audit_kind kind;        /* 0: any */
+    uint64_t id, effect_id;      /* this record; records of this effect, which all lie above its id */
     uint64_t since_ms, until_ms; /* since inclusive, until exclusive; 0: open */
     uint64_t after;              /* ascending: ids above; descending: ids below; 0: from the end it starts at */
     bool descending;

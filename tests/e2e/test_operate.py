@@ -420,6 +420,60 @@ def test_any_effect_recorded_unknown_can_be_resolved_once(gw, partner, mark):
     refused(resolve(gw, sent), 404, "not-found")
 
 
+def effects(gw, state):
+    answer = gw.admin(f"/v1/effects?state={state}")
+    assert answer.status == 200 and answer.json["next_after"] is None, answer
+    return answer.json["effects"]
+
+
+def test_what_runs_and_what_waits_to_be_resolved_is_listed(launch, partner, mark):
+    gw = launch(route(partner))
+    held, call = hold(gw, partner, mark, 5)
+    waiting = gw.send_off(f"/pay/{mark}", 6, mark)
+    eventually(lambda: gw.fence(mark) == 6)
+    first, second = effects(gw, "in-flight")
+    assert (first["token"], second["token"], first["path"], first["key"]) == ("5", "6", f"/pay/{mark}", mark)
+    assert first["client"].startswith("127.0.0.1:") and "reason" not in first and "audit_id" not in first
+    assert effects(gw, "unknown") == effects(gw, "in-doubt") == []
+    shown = [json.loads(line) for line in gw.command("effects", "in-flight", "--json").stdout.splitlines()]
+    assert shown == [first, second]
+    assert gw.command("effects", "in-flight", "--namespace", "other").stdout == ""
+    partner.on(mark, lambda e: e.reset())
+    held.release()
+    assert call.result(10).effect_id == first["id"]
+    expect.refusal(waiting.result(10), 502, "upstream-failed", "unknown")
+    lost = eventually(lambda: effects(gw, "unknown"))[0]
+    record = gw.audit(effect_id=second["id"])[0]
+    assert lost == {**second, "time": lost["time"], "reason": "upstream-failed", "audit_id": record["id"]}
+    assert effects(gw, "in-flight") == []
+    table = gw.command("effects", "unknown").stdout.splitlines()
+    assert table[0].split()[-3:] == ["CLIENT", "REASON", "RECORD"] and table[1].split()[-1] == record["id"]
+    assert gw.audit(id=record["id"]) == [record]
+    for option, number in (("--id", record["id"]), ("--effect", second["id"])):
+        assert [json.loads(line) for line in gw.command("audit", option, number, "--json").stdout.splitlines()] == [record]
+    resolve(gw, second["id"], "sent")
+    assert effects(gw, "unknown") == []
+    assert [r["kind"] for r in gw.audit(effect_id=second["id"])] == ["unknown", "resolved"]
+
+
+def test_what_a_crash_left_is_in_doubt_before_the_next_start(launch, partner, mark):
+    gw = launch(route(partner))
+    held, _ = hold(gw, partner, mark, 5)
+    effect = effects(gw, "in-flight")[0]
+    gw.kill()
+    held.release()
+    before = (gw.store / "data.mdb").read_bytes()
+    shown = [json.loads(line) for line in gw.command("effects", "in-doubt", "--json").stdout.splitlines()]
+    assert shown == [{name: effect[name] for name in effect if name != "client"}]
+    assert gw.command("effects", "in-flight", "--json").stdout == ""
+    told = json.loads(gw.command("history", mark, "--json").stdout)
+    assert told["tokens"][0]["in_doubt"] == 1 and told["tokens"][0]["accepted"]["by"] == "call"
+    assert told["tokens"][0]["accepted"]["client"] == effect["client"]
+    assert (gw.store / "data.mdb").read_bytes() == before
+    gw.start()
+    assert in_doubt(gw) == shown
+
+
 def test_what_can_not_be_resolved(gw, partner, mark):
     refused(resolve(gw, 18446744073709551615), 404, "not-found")
     held, call = hold(gw, partner, mark, 5)

@@ -177,7 +177,10 @@ static void test_filter_edges(void **state)
     struct audit_filter filter;
     char why[160];
     (void)state;
+    assert_true(filter_of("id=18446744073709551615&effect_id=8", &filter, why));
+    assert_true(filter.id == UINT64_MAX && filter.effect_id == 8);
     assert_true(filter_of("after=0&order=asc&limit=1", &filter, why));
+    assert_true(filter.id == 0 && filter.effect_id == 0);
     assert_int_equal(filter.after, 0);
     assert_false(filter.descending);
     assert_int_equal(filter.limit, 1);
@@ -219,6 +222,9 @@ static void test_filter_refusals(void **state)
     refuses("since=yesterday", "since");
     refuses("until=2026-11-30T03:02:03+02:00", "until");
     refuses("after=-1", "after");
+    refuses("id=0", "id");
+    refuses("id=x", "id");
+    refuses("effect_id=18446744073709551616", "effect_id");
     refuses("after=18446744073709551616", "after");
     refuses("after=1e3", "after");
     refuses("order=down", "order");
@@ -307,23 +313,36 @@ static void test_fence_filter(void **state)
     assert_false(fence_filter(query, &filter, &cursor));
 }
 
+static bool effects_filter(const char *query, struct effects_filter *out)
+{
+    static char copy[128];
+    char why[160];
+    (void)snprintf(copy, sizeof copy, "%s", query);
+    return admin_effects_filter((struct admin_span){copy, strlen(copy)}, out, why, sizeof why);
+}
+
 static void test_effects_filter(void **state)
 {
-    static const char *const bad[] = {"state=open", "state=", "after=-1", "after=x", "limit=0", "limit=1e3", "key=k"};
-    uint64_t after = 0;
-    size_t limit = 0;
-    char why[160], none[] = "", all[] = "state=in-doubt&after=18446744073709551615&limit=1000", copy[32];
+    static const char *const bad[] = {"state=open", "state=", "after=-1",      "after=x",       "limit=0",
+                                      "limit=1e3",  "key=k",  "state=running", "namespace=a/b", "state=in-doubt2"};
+    struct effects_filter filter;
     (void)state;
-    assert_true(admin_effects_filter((struct admin_span){none, 0}, &after, &limit, why, sizeof why));
-    assert_int_equal(after, 0);
-    assert_int_equal(limit, 100);
-    assert_true(admin_effects_filter((struct admin_span){all, strlen(all)}, &after, &limit, why, sizeof why));
-    assert_true(after == UINT64_MAX);
-    assert_int_equal(limit, 1000);
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        strcpy(copy, bad[i]);
-        assert_false(admin_effects_filter((struct admin_span){copy, strlen(copy)}, &after, &limit, why, sizeof why));
-    }
+    assert_true(effects_filter("", &filter));
+    assert_int_equal(filter.state, EFFECTS_IN_DOUBT);
+    assert_int_equal(filter.after, 0);
+    assert_int_equal(filter.limit, 100);
+    assert_null(filter.ns.data);
+    assert_true(effects_filter("state=in-doubt&after=18446744073709551615&limit=1000", &filter));
+    assert_true(filter.after == UINT64_MAX);
+    assert_int_equal(filter.limit, 1000);
+    assert_true(effects_filter("state=in-flight&namespace=mail", &filter));
+    assert_int_equal(filter.state, EFFECTS_RUNNING);
+    assert_memory_equal(filter.ns.data, "mail", filter.ns.len);
+    assert_true(effects_filter("state=unknown", &filter));
+    assert_int_equal(filter.state, EFFECTS_UNKNOWN);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        if (effects_filter(bad[i], &filter))
+            fail_msg("taken: %s", bad[i]);
 }
 
 static void test_history_filter(void **state)

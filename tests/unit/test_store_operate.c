@@ -236,10 +236,37 @@ static struct effects in_doubt(struct store *store, uint64_t after, size_t limit
     struct effects effects = {.count = 0};
     struct store_reader *reader;
     assert_int_equal(store_reader_open(store, &reader), STORE_OK);
-    assert_int_equal(store_effects_query(reader, after, limit, keep_effect, &effects, next), STORE_OK);
+    const struct effects_filter filter = {.state = EFFECTS_IN_DOUBT, .after = after, .limit = limit};
+    assert_int_equal(store_effects_query(reader, &filter, keep_effect, &effects, next), STORE_OK);
     store_reader_close(&reader);
     return effects;
 }
+
+struct kept {
+    struct audit_record item[8];
+    size_t count;
+};
+
+static bool keep_numbers(void *arg, const struct audit_record *effect)
+{
+    struct kept *kept = arg;
+    assert_true(kept->count < 8);
+    kept->item[kept->count++] = (struct audit_record){
+        .id = effect->id, .effect_id = effect->effect_id, .kind = effect->kind, .token = effect->token};
+    return true;
+}
+
+static struct kept effects_of(struct store *store, const struct effects_filter *filter, uint64_t *next)
+{
+    struct kept kept = {.count = 0};
+    struct store_reader *reader;
+    assert_int_equal(store_reader_open(store, &reader), STORE_OK);
+    assert_int_equal(store_effects_query(reader, filter, keep_numbers, &kept, next), STORE_OK);
+    store_reader_close(&reader);
+    return kept;
+}
+
+#define EFFECTS(store, most, ...) effects_of((store), &(struct effects_filter){.limit = (most), __VA_ARGS__}, &next)
 
 static void begin_and_crash(struct fixture *fx)
 {
@@ -285,6 +312,59 @@ static void test_resolve_what_is_in_doubt(void **state)
     assert_int_equal(page.item[0].token, 8);
     page = query(fx->store, &(struct audit_filter){.ns = text("default"), .key = text("k1"), .limit = 9});
     assert_int_equal(page.count, 2); /* by key too: unknown, resolved */
+}
+
+static void test_what_runs_and_what_is_unknown(void **state)
+{
+    struct fixture *fx = *state;
+    struct store_op op[4];
+    uint64_t next, record_id[4];
+    for (size_t i = 0; i < 4; i++)
+        op[i] = admit_effect(fx->store, "k", 7 + i);
+    for (size_t i = 0; i < 3; i++) {
+        struct audit_record end = {.kind = i == 0 ? AUDIT_SENT : AUDIT_UNKNOWN,
+                                   .effect_id = op[i].effect_id,
+                                   .ns = text("default"),
+                                   .key = text("k"),
+                                   .token = 7 + i};
+        record_id[i] = record(fx->store, &end).audit_id;
+    }
+    struct kept kept = EFFECTS(fx->store, 8, .state = EFFECTS_RUNNING);
+    assert_int_equal(kept.count, 1);
+    assert_int_equal(kept.item[0].id, op[3].effect_id);
+    assert_int_equal(EFFECTS(fx->store, 8, .state = EFFECTS_IN_DOUBT).count, 0);
+    kept = EFFECTS(fx->store, 8, .state = EFFECTS_UNKNOWN);
+    assert_int_equal(kept.count, 2);
+    assert_int_equal(kept.item[0].effect_id, op[1].effect_id);
+    assert_int_equal(kept.item[0].id, record_id[1]);
+    assert_int_equal(kept.item[1].effect_id, op[2].effect_id);
+    kept = EFFECTS(fx->store, 1, .state = EFFECTS_UNKNOWN);
+    assert_int_equal(next, op[1].effect_id);
+    kept = EFFECTS(fx->store, 8, .state = EFFECTS_UNKNOWN, .after = next);
+    assert_int_equal(kept.count, 1);
+    assert_int_equal(kept.item[0].id, record_id[2]);
+    assert_int_equal(EFFECTS(fx->store, 8, .state = EFFECTS_UNKNOWN, .ns = text("other")).count, 0);
+    assert_int_equal(EFFECTS(fx->store, 8, .state = EFFECTS_RUNNING, .key = text("j")).count, 0);
+    assert_int_equal(resolve(fx->store, op[1].effect_id, "sent").error, STORE_OK);
+    kept = EFFECTS(fx->store, 8, .state = EFFECTS_UNKNOWN);
+    assert_int_equal(kept.count, 1);
+    assert_int_equal(kept.item[0].effect_id, op[2].effect_id);
+}
+
+/* Nobody serves the store yet: no record says so, but nothing can be running. */
+static void test_what_a_crash_left_is_in_doubt_before_the_next_start(void **state)
+{
+    struct fixture *fx = *state;
+    struct store *look;
+    uint64_t next;
+    char why[256];
+    in_child(fx, begin_and_crash);
+    assert_int_equal(store_open_readonly(fx->path, &look, why, sizeof why), STORE_OK);
+    struct kept kept = EFFECTS(look, 8, .state = EFFECTS_IN_DOUBT);
+    assert_int_equal(kept.count, 5);
+    assert_int_equal(kept.item[4].token, 11);
+    assert_int_equal(EFFECTS(look, 8, .state = EFFECTS_RUNNING).count, 0);
+    store_close(&look);
 }
 
 static void test_pages_of_effects(void **state)
@@ -592,6 +672,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_order_within_a_batch, setup_hearing, fixture_close),
         FOLDER(test_resolve_what_is_in_doubt),
         FOLDER(test_pages_of_effects),
+        FOLDER(test_what_a_crash_left_is_in_doubt_before_the_next_start),
+        FRESH(test_what_runs_and_what_is_unknown),
         FRESH(test_resolve_what_is_unknown),
         FRESH(test_resolve_within_a_batch),
         FRESH(test_retention_of_what_is_unknown),

@@ -410,10 +410,69 @@ static void test_fence_get_absent(void **state)
     store_reader_close(&reader);
 }
 
+static size_t ids_of(struct store *store, struct audit_filter filter, uint64_t ids[8])
+{
+    struct store_reader *reader;
+    uint64_t next;
+    struct page page = {.count = 0};
+    filter.limit = 8;
+    assert_int_equal(store_reader_open(store, &reader), STORE_OK);
+    assert_int_equal(store_audit_query(reader, &filter, keep_record, &page, &next), STORE_OK);
+    store_reader_close(&reader);
+    assert_int_equal(next, 0);
+    for (size_t i = 0; i < page.count && i < 8; i++)
+        ids[i] = page.item[i].id;
+    return page.count;
+}
+
+#define IDS(...) ids_of(fx->store, (struct audit_filter){__VA_ARGS__}, ids)
+
+static void test_one_record_and_those_of_an_effect(void **state)
+{
+    struct fixture *fx = *state;
+    struct call call;
+    uint64_t ids[8], unknown, resolved;
+    struct store_op sent = admit_effect(fx->store, "k", 5), lost = admit_effect(fx->store, "k", 5);
+    struct audit_record end = {
+        .kind = AUDIT_UNKNOWN, .effect_id = lost.effect_id, .ns = text("default"), .key = text("k")};
+    unknown = record(fx->store, &end).audit_id;
+    for (uint64_t i = 0; i < 200; i++)
+        (void)admit(fx->store, "k", 1);
+    end.kind = AUDIT_SENT;
+    end.effect_id = sent.effect_id;
+    uint64_t last = record(fx->store, &end).audit_id;
+    call_init(&call);
+    call.op.kind = STORE_RESOLVE;
+    call.op.record = (struct audit_record){.effect_id = lost.effect_id, .reason = text("sent")};
+    call_run(fx->store, &call);
+    resolved = call.op.audit_id;
+    (void)admit(fx->store, "k", 1);
+    for (int down = 0; down < 2; down++) {
+        assert_int_equal(IDS(.id = unknown, .descending = down != 0), 1);
+        assert_int_equal(ids[0], unknown);
+        assert_int_equal(IDS(.id = unknown, .descending = down != 0, .ns = text("default"), .key = text("k")), 1);
+        assert_int_equal(IDS(.id = unknown, .descending = down != 0, .ns = text("default"), .key = text("j")), 0);
+        assert_int_equal(IDS(.id = unknown, .descending = down != 0, .kind = AUDIT_SENT), 0);
+        assert_int_equal(IDS(.id = lost.effect_id, .descending = down != 0), 0); /* no record's */
+        assert_int_equal(IDS(.id = UINT64_MAX, .descending = down != 0), 0);
+        assert_int_equal(IDS(.effect_id = lost.effect_id, .descending = down != 0), 2);
+        assert_int_equal(ids[down], unknown);
+        assert_int_equal(ids[1 - down], resolved);
+        assert_int_equal(IDS(.effect_id = sent.effect_id, .descending = down != 0), 1);
+        assert_int_equal(ids[0], last);
+        assert_int_equal(IDS(.effect_id = lost.effect_id, .kind = AUDIT_RESOLVED, .descending = down != 0), 1);
+        assert_int_equal(IDS(.effect_id = 999999, .descending = down != 0), 0);
+    }
+    assert_int_equal(IDS(.id = unknown, .after = unknown), 0);
+    assert_int_equal(IDS(.effect_id = lost.effect_id, .after = unknown), 1);
+    assert_int_equal(IDS(.effect_id = lost.effect_id, .looks = 3), 2); /* what lies between is not looked at */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_every_filter, setup_history, fixture_close),
+        cmocka_unit_test_setup_teardown(test_one_record_and_those_of_an_effect, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(test_each_stops, setup_history, fixture_close),
         cmocka_unit_test_setup_teardown(test_a_key_in_all_namespaces, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(test_bounded_looks, setup_history, fixture_close),
