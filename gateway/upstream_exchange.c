@@ -350,6 +350,15 @@ static void tell_tls_trouble(const struct call *call, const char *detail)
     log_end(&line);
 }
 
+/* Some of libcurl's have a full stop. */
+static void end_sentence(const char *words, char *out, size_t cap)
+{
+    size_t len = strlen(words);
+    while (len > 0 && words[len - 1] == '.')
+        len--;
+    snprintf(out, cap, "%.*s.", len < cap - 2 ? (int)len : (int)cap - 2, words);
+}
+
 /* libcurl's own words name the host, the certificate's fault and the like; the general ones are for when it has none.
  */
 static void end_unconnected(struct call *call, CURLcode result)
@@ -368,7 +377,7 @@ static void end_unconnected(struct call *call, CURLcode result)
         snprintf(text, sizeof text, "No connection within %" PRIu64 " ms (timeout.connect).",
                  route->connect_timeout_ms);
     else
-        snprintf(text, sizeof text, "%.150s.", link->error[0] != '\0' ? link->error : curl_easy_strerror(result));
+        end_sentence(link->error[0] != '\0' ? link->error : curl_easy_strerror(result), text, sizeof text);
     if (is_tls_trouble(result))
         tell_tls_trouble(call, text);
     call_finish(call, late ? CALL_TIMEOUT : CALL_UNREACHABLE, text);
