@@ -41,6 +41,16 @@ static bool fail_address(struct composer *composer, const char *member, size_t i
 
 /* ---- what is in the document ---- */
 
+/* Says which ones are known: the unknown one's name is the document's, and this goes into the log. */
+static bool fail_member(struct composer *composer, const char *where, const char *const *names)
+{
+    char list[120] = "";
+    size_t used = 0;
+    for (size_t i = 0; names[i] != NULL && used < sizeof list; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i == 0 ? "" : ", ", names[i]);
+    return compose_fail(composer, "There is a member that is not known %s: those known are %s.", where, list);
+}
+
 bool compose_known_members(struct composer *composer, json_t *object, const char *where, const char *const *names)
 {
     const char *name;
@@ -51,7 +61,7 @@ bool compose_known_members(struct composer *composer, json_t *object, const char
         for (size_t i = 0; names[i] != NULL && !known; i++)
             known = strcmp(names[i], name) == 0;
         if (!known)
-            return compose_fail(composer, "The member \"%.40s\" is not known %s.", name, where);
+            return fail_member(composer, where, names);
     }
     return true;
 }

@@ -274,6 +274,10 @@ def test_malformed_messages(gw, relay, mark):
     for record in records:
         expect.record(record, kind="rejected", reason="malformed-message", status=400, effect_id=None, token="5")
     assert relay.commands == [] and gw.fence(mark) is None
+    answer = send(gw, {**PLAIN, "reply-to-SECRET": []}, 5, mark)
+    assert "reply_to" in answer.json["detail"]
+    gw.wait_log(lambda line: line.get("audit_id") == answer.json["audit_id"])
+    assert "SECRET" not in "".join(gw.stderr)
 
 
 def test_malformed_heads(gw, relay, mark):
@@ -659,7 +663,9 @@ def test_without_tls_nothing_is_said(launch, secure, certificate, relay, mark):
         tls_route(other, certificate),
     ])
     for path in ("/none", "/unknown", "/name"):
-        expect.refusal(send(gw, PLAIN, 5, mark, path), 502, "upstream-unreachable")
+        answer = send(gw, PLAIN, 5, mark, path)
+        expect.refusal(answer, 502, "upstream-unreachable")
+        assert re.search(r"[^.]\.$", answer.json["detail"])
     other.on("STARTTLS", "454 4.7.0 not now")
     expect.refusal(send(gw, PLAIN, 5, mark), 503, "relay-busy")
     other.on("STARTTLS", "502 no")
