@@ -94,6 +94,8 @@ static void begin_body(struct wire *wire, struct reply *reply)
     struct framing framing = read_framing(reply);
     wire->keep_alive = !framing.close && (!wire->http10 || framing.keep_alive) && framing.codings == 0;
     if (wire->head_method || reply->status == 204 || reply->status == 304) {
+        bool odd = reply->status == 204 && reply->has_length && reply->length > 0;
+        wire->keep_alive = wire->keep_alive && !odd; /* the body that can't be may come, in the next answer's place */
         wire->state = WIRE_DONE;
     } else if (framing.codings > 0) {
         bool one = framing.codings == 1;

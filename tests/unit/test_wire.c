@@ -86,7 +86,9 @@ static const struct answer {
     {"HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 2\r\n\r\nhi", WHOLE, 200, "hi", true, 0},
     /* no body */
     {"HTTP/1.1 204 No Content\r\n\r\n", WHOLE, 204, "", true, 0},
-    {"HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\nhello", WHOLE, 204, "", true, 5},
+    {"HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\nhello", WHOLE, 204, "", false, 5},
+    {"HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n", WHOLE, 204, "", false, 0},
+    {"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n", WHOLE, 204, "", true, 0},
     {"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", WHOLE, 304, "", true, 0},
     {"HTTP/1.1 304 Not Modified\r\nTransfer-Encoding: chunked\r\n\r\n", WHOLE, 304, "", false, 0},
     /* interim answers */
