@@ -237,9 +237,9 @@ bool admin_audit_filter(struct admin_span query, uint64_t now_ms, struct audit_f
     } else if (!read_text(params[ROUTE].value, &out->route)) {
         wrong = "route must be 1 to 255 bytes of UTF-8 without control characters";
     } else if (!read_time(params[SINCE].value, now_ms, &out->since_ms)) {
-        wrong = "since must be an RFC 3339 time (a + in it written as %2B) or an age such as 15m";
+        wrong = "since must be an RFC 3339 time (a + in it written as %2B), a date or an age such as 15m";
     } else if (!read_time(params[UNTIL].value, now_ms, &out->until_ms)) {
-        wrong = "until must be an RFC 3339 time (a + in it written as %2B) or an age such as 15m";
+        wrong = "until must be an RFC 3339 time (a + in it written as %2B), a date or an age such as 15m";
     } else if (!read_id(params[ID].value, &out->id)) {
         wrong = "id must be the decimal id of a record";
     } else if (!read_id(params[EFFECT].value, &out->effect_id)) {

@@ -260,7 +260,7 @@ static const char *take_effect(void *arguments, struct slice value)
 static const char *take_time(struct slice value, uint64_t *out)
 {
     uint64_t now_ms = (uint64_t)time(NULL) * 1000;
-    return time_parse(value, now_ms, out) ? NULL : "not a time like 2026-11-30T01:02:03Z or 15m";
+    return time_parse(value, now_ms, out) ? NULL : "not a time like 2026-11-30T01:02:03Z, 2026-11-30 or 15m";
 }
 
 static const char *take_since(void *arguments, struct slice value)
@@ -287,7 +287,8 @@ static const struct command_option options[] = {
     {"route", "ROUTE", "calls of this route", .at = FILTER(route)},
     {"id", "ID", "this record (the `audit_id` of an answer)", .take = take_id},
     {"effect", "ID", "records of this effect (`Fencegate-Effect-Id`)", .take = take_effect},
-    {"since", "TIME", "not before; 2026-11-30T01:02:03Z or an age: 90s, 15m, 2h, 1d", .take = take_since},
+    {"since", "TIME", "not before; 2026-11-30T01:02:03Z, as in the table, a date (UTC), or an age: 90s, 15m, 2h, 1d",
+     .take = take_since},
     {"until", "TIME", "before", .take = take_until},
     {"limit", "N", "the newest N, oldest of them first; 1 to 1000000, 100 unless given", .take = take_limit},
     {"follow", .letter = 'f', .help = "then new records as they come, until Ctrl-C",

@@ -12,6 +12,7 @@
 #include "gateway/token.h"
 
 #define WHY_CAP 1024
+#define TOKENS_LEAST 1000000 /* with fewer left above --min-token it was hardly meant so */
 
 struct arguments {
     struct command_line line;
@@ -131,6 +132,11 @@ static int run_restore(struct command_line *line)
     } else {
         tell_people(arguments, &contents, &out);
     }
+    if (arguments->min_token > UINT64_MAX - TOKENS_LEAST)
+        command_complain("restore",
+                         "warning: the lock service can hardly go on above this --min-token: the highest token there "
+                         "is is 18446744073709551615. If N was not meant so, remove this store before a gateway serves "
+                         "it, and restore with the highest token that was issued");
     if (arguments->min_token == 0)
         command_complain("restore",
                          "warning: the fences are as old as the backup, so tokens that have become stale since pass "

@@ -29,18 +29,12 @@ struct arguments {
     struct slice outcome, note; /* point into argv */
 };
 
-/* When it was accepted. */
-static uint64_t began_ms(const struct audit_record *effect)
-{
-    return effect->time_ms > effect->duration_ms ? effect->time_ms - effect->duration_ms : 0;
-}
-
 void effect_write(struct jsonout *out, const struct audit_record *effect, enum effects_state state)
 {
     jsonout_object_begin(out);
     jsonout_member_id(out, "id", state == EFFECTS_UNKNOWN ? effect->effect_id : effect->id);
     jsonout_name(out, "time");
-    jsonout_time_ms(out, began_ms(effect));
+    jsonout_time_ms(out, audit_accepted_ms(effect));
     jsonout_member_string(out, "route", effect->route.data, effect->route.len);
     jsonout_member_string(out, "namespace", effect->ns.data, effect->ns.len);
     jsonout_member_string(out, "key", effect->key.data, effect->key.len);
@@ -85,7 +79,7 @@ static bool add_effect(void *arg, const struct audit_record *effect)
     if (table->json) {
         effect_write(out, effect, listing->filter.state);
     } else {
-        cell_time(out, began_ms(effect));
+        cell_time(out, audit_accepted_ms(effect));
         cell_number(out, unknown ? effect->effect_id : effect->id);
         cell_slice(out, effect->route);
         cell_slice(out, effect->ns);

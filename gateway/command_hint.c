@@ -105,12 +105,42 @@ static enum store_error hidden(struct store_reader *reader, const struct hint *h
     return store_audit_query(reader, &wide, found, any, &next);
 }
 
+/* Why a key with a fence has no record. */
+static enum store_error no_record(struct store_reader *reader, const struct hint *hint, struct slice ns)
+{
+    struct effects_filter effects = {.state = EFFECTS_RUNNING, .ns = ns, .key = hint->filter->key, .limit = 1};
+    struct fence fence, floor;
+    bool running = false, in_doubt = false;
+    uint64_t next;
+    if (store_fence_get(reader, ns, hint->filter->key, &fence) != STORE_OK)
+        return STORE_OK;
+    enum store_error error = store_effects_query(reader, &effects, found, &running, &next);
+    effects.state = EFFECTS_IN_DOUBT;
+    if (error == STORE_OK)
+        error = store_effects_query(reader, &effects, found, &in_doubt, &next);
+    if (error != STORE_OK)
+        return error;
+    bool restored = store_floor_get(reader, &floor) == STORE_OK && fence.token == floor.token &&
+                    fence.updated_ms == floor.updated_ms;
+    if (running)
+        say(hint->out,
+            "a call of this key is under way and gets its record when it ends: `fencegate effects in-flight`");
+    else if (in_doubt)
+        say(hint->out, "a call of this key was under way when the gateway stopped: `fencegate effects in-doubt`");
+    else if (restored)
+        say(hint->out, "the key's fence is the one that `fencegate restore --min-token` gave to all keys");
+    else
+        say(hint->out, "the key has a fence, but its records are older than audit.retain, or on no record "
+                       "(\"ledger\": \"drops\")");
+    return STORE_OK;
+}
+
 enum store_error hint_records(struct store_reader *reader, void *arg)
 {
     const struct hint *hint = arg;
     const struct audit_filter *filter = hint->filter;
     bool narrowed = filter->kind != 0 || filter->reason.data != NULL || filter->route.data != NULL ||
-                    filter->since_ms != 0 || filter->until_ms != 0;
+                    filter->since_ms != 0 || filter->until_ms != 0 || filter->id != 0 || filter->effect_id != 0;
     bool any = false;
     enum store_error error = STORE_OK;
     if (filter->reason.data != NULL)
@@ -120,15 +150,11 @@ enum store_error hint_records(struct store_reader *reader, void *arg)
     if (narrowed)
         error = hidden(reader, hint, &any);
     if (any)
-        say(hint->out, "the key has others: leave out --kind, --reason, --route, --since, --until");
+        say(hint->out, "the key has others: leave out --kind, --reason, --route, --since, --until, --id, --effect");
     if (error == STORE_OK && !any)
         error = hint_key(reader, arg);
-    struct fence fence;
     struct slice ns = filter->ns.data == NULL ? (struct slice){"default", 7} : filter->ns;
-    if (error == STORE_OK && hint->out->len == 0 && store_fence_get(reader, ns, filter->key, &fence) == STORE_OK)
-        say(hint->out, "the key has a fence, but its records are older than audit.retain, or on no record "
-                       "(\"ledger\": \"drops\")");
-    return error;
+    return error == STORE_OK && hint->out->len == 0 ? no_record(reader, hint, ns) : error;
 }
 
 void hint_complain(const struct store_place *place, const char *text, const struct audit_filter *filter,

@@ -30,6 +30,7 @@ enum column {
     COLUMN_BY,
     COLUMN_SENT,
     COLUMN_DROPPED,
+    COLUMN_WOULD_DROP,
     COLUMN_UNKNOWN,
     COLUMN_NOT_SENT,
     COLUMN_REJECTED,
@@ -50,6 +51,7 @@ static const struct {
     [COLUMN_BY] = {"BY", NULL},
     [COLUMN_SENT] = {"SENT", "sent"},
     [COLUMN_DROPPED] = {"DROPPED", "dropped"},
+    [COLUMN_WOULD_DROP] = {"WOULD-DROP", "would_drop"}, /* of those sent, ... */
     [COLUMN_UNKNOWN] = {"UNKNOWN", "unknown"},
     [COLUMN_NOT_SENT] = {"NOT-SENT", "not_sent"},
     [COLUMN_REJECTED] = {"REJECTED", "rejected"},
@@ -95,8 +97,18 @@ static void words(struct jsonout *out, const char *before, struct slice text)
     jsonout_escaped(out, text.data, text.len);
 }
 
-static void cell_accepted(struct jsonout *out, const json_t *accepted)
+/* A cut BY keeps the client: what is cut off is the reason that somebody gave. */
+static void keep_client(struct table *table, size_t before, const json_t *who)
 {
+    size_t len = before + text_of(who, "client").len + 1; /* the "…" */
+    if (len > table->soft_least)
+        table->soft_least = len;
+}
+
+static void cell_accepted(struct table *table, const json_t *accepted)
+{
+    struct jsonout *out = &table->text;
+    keep_client(table, text_of(accepted, "by").len + 1, accepted);
     cell_moment(out, text_of(accepted, "time"));
     words(out, "", text_of(accepted, "by"));
     words(out, " ", text_of(accepted, "client"));
@@ -126,7 +138,7 @@ static void add_token(struct table *table, const json_t *token)
     if (!table_row_begin(table))
         return;
     cell_slice(out, text_of(token, "token"));
-    cell_accepted(out, json_object_get(token, "accepted"));
+    cell_accepted(table, json_object_get(token, "accepted"));
     for (size_t i = COLUMN_SENT; i < COLUMN_REASONS; i++)
         cell_number(out, count_of(token, columns[i].count));
     cell_reasons(out, json_object_get(token, "reasons"));
@@ -141,6 +153,7 @@ static void add_reset(struct table *table, const json_t *reset)
         return;
     words(out, "reset of ", text_of(reset, "highest"));
     cell_end(out);
+    keep_client(table, 0, reset);
     cell_moment(out, text_of(reset, "time"));
     words(out, "", text_of(reset, "client"));
     words(out, ": ", text_of(reset, "reason"));

@@ -285,6 +285,9 @@ static bool load_token(const struct store_place *place, struct admin_token *toke
     log_set_level(LOG_ERROR);
     bool loaded = admin_token_load(named, place->path, token, error, WHY_CAP);
     token->text[loaded ? token->len : 0] = '\0';
+    size_t len = strlen(error);
+    if (!loaded && place->config == NULL)
+        (void)snprintf(error + len, WHY_CAP - len, "; give -c FILE if the gateway's configuration names a token_file");
     return loaded;
 }
 

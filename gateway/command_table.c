@@ -112,6 +112,7 @@ struct layout {
 static void lay_out(const struct table *table, struct layout *layout)
 {
     size_t total = 0;
+    const size_t least = table->soft_least > SOFT_LEAST ? table->soft_least : SOFT_LEAST;
     layout->cut = layout->terminal.width == 0 ? 0 : table->soft;
     for (size_t column = 0; column < table->columns; column++) {
         bool whole = (layout->cut & 1u << column) != 0; /* these give way when they have to, below */
@@ -119,13 +120,13 @@ static void lay_out(const struct table *table, struct layout *layout)
         total += layout->width[column] == 0 ? 0 : layout->width[column] + 2;
     }
     while (layout->cut != 0 && total > layout->terminal.width + 2) { /* the last column has no blanks behind it */
-        size_t widest = 0, most = SOFT_LEAST;
+        size_t widest = 0, most = least;
         for (size_t column = 0; column < table->columns; column++)
             if ((layout->cut & 1u << column) != 0 && layout->width[column] > most) {
                 widest = column;
                 most = layout->width[column];
             }
-        if (most == SOFT_LEAST)
+        if (most == least)
             break;
         layout->width[widest]--;
         total--;

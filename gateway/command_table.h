@@ -24,7 +24,8 @@ struct table {
     const char *const *titles;
     size_t columns;
     bool json;
-    unsigned soft; /* bit 1 << column: may be cut */
+    unsigned soft;     /* bit 1 << column: may be cut */
+    size_t soft_least; /* places that a cut cell keeps at least; 0: a dozen */
     /* The colour of a cell (a parameter of the terminal's SGR sequence, as "31"), or NULL. May be NULL itself. */
     const char *(*colour)(size_t column, const char *cell);
     struct jsonout text; /* the rows: a JSON line each, or a cell after the other, each with a NUL behind it */

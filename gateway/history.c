@@ -151,10 +151,9 @@ static void accept(struct history *history, struct history_token *token, const s
 {
     if (token->accepted.by > by || (token->accepted.by == by && token->accepted.order < order))
         return;
-    uint64_t took_ms = by == HISTORY_BY_CALL && record->has_bytes ? record->duration_ms : 0;
     token->accepted.by = by;
     token->accepted.order = order;
-    token->accepted.time_ms = record->time_ms > took_ms ? record->time_ms - took_ms : 0;
+    token->accepted.time_ms = by == HISTORY_BY_CALL ? audit_accepted_ms(record) : record->time_ms;
     token->accepted.audit_id = record->id;
     if (by == HISTORY_BY_EVIDENCE)
         return;
@@ -163,13 +162,14 @@ static void accept(struct history *history, struct history_token *token, const s
     replace(history, &token->accepted.reason, by == HISTORY_BY_RAISE ? record->reason : (struct slice){0});
 }
 
-/* Records come newest first. */
+/* Records come newest first. What an operator did is no call: who reads when a token was last seen wants to know
+ * whether its worker is alive. */
 static void span(struct history_token *token, const struct audit_record *record, bool own)
 {
-    if (token->last_id == 0 || (own && !token->own)) {
+    if (token->last_id == 0 || (own && !token->own))
         token->last_id = record->id;
+    if (own && token->last_ms == 0 && record->kind != AUDIT_RAISED && record->kind != AUDIT_RESOLVED)
         token->last_ms = record->time_ms;
-    }
     token->own |= own;
     token->first_id = record->id;
     token->first_ms = record->time_ms;
@@ -284,19 +284,20 @@ bool history_again(struct history *history)
     return true;
 }
 
-void history_add_doubt(struct history *history, const struct audit_record *intent)
+void history_add_intent(struct history *history, const struct audit_record *intent, bool in_doubt)
 {
     if (intent->token == 0)
         return;
     struct history_token *token = token_at(history, era_of(history, intent->id), intent->token);
     if (token == NULL)
         return;
-    token->in_doubt++;
+    token->in_doubt += in_doubt ? 1 : 0;
     if (token->first_ms == 0 || intent->time_ms < token->first_ms)
         token->first_ms = intent->time_ms;
-    if (token->last_ms == 0)
+    if (intent->time_ms > token->last_ms)
         token->last_ms = intent->time_ms;
-    if (intent->would_drop || token->accepted.by == HISTORY_BY_RAISE)
+    count_name(history, token->routes, token->routes[0].text == NULL ? intent->route : (struct slice){NULL, 0});
+    if (intent->would_drop || token->accepted.by > HISTORY_BY_CALL)
         return;
     uint64_t record_id = token->accepted.order == intent->id ? token->accepted.audit_id : 0;
     struct audit_record told = *intent; /* its id is the effect's */
@@ -316,7 +317,9 @@ void history_set_fence(struct history *history, const struct fence *fence)
     if (token->accepted.by == HISTORY_BY_NONE)
         token->accepted.by = HISTORY_BY_EVIDENCE;
     if (token->first_ms == 0)
-        token->first_ms = token->last_ms = fence->updated_ms;
+        token->first_ms = fence->updated_ms;
+    if (token->last_ms == 0 && token->accepted.by == HISTORY_BY_EVIDENCE) /* a raise has a record: this was a call */
+        token->last_ms = fence->updated_ms;
 }
 
 /* A call may outlive a reset: then its token's row is in the era before. */
@@ -326,6 +329,29 @@ static struct history_token *find_token(const struct history *history, uint64_t 
         if (history->tokens[i]->token == token)
             return history->tokens[i];
     return NULL;
+}
+
+bool history_needs_floor(const struct history *history, const struct fence *floor)
+{
+    const struct history_token *at = find_token(history, floor->token);
+    bool holds = history->fence.token == floor->token && history->fence.updated_ms == floor->updated_ms;
+    if (at == NULL)
+        return holds;
+    bool before = at->accepted.by == HISTORY_BY_CALL && at->accepted.time_ms < floor->updated_ms;
+    return at->accepted.by <= HISTORY_BY_CALL && (holds || !before);
+}
+
+void history_set_floor(struct history *history, const struct fence *floor, uint64_t audit_id)
+{
+    struct history_token *token = find_token(history, floor->token);
+    if (token == NULL)
+        token = token_at(history, 0, floor->token);
+    if (token == NULL)
+        return;
+    struct audit_record told = {.id = audit_id, .time_ms = floor->updated_ms};
+    accept(history, token, &told, HISTORY_BY_RESTORE, audit_id);
+    if (token->first_ms == 0 || floor->updated_ms < token->first_ms)
+        token->first_ms = floor->updated_ms;
 }
 
 void history_set_live(struct history *history, uint64_t token, uint64_t in_flight, uint64_t waiting)
@@ -350,7 +376,14 @@ static bool take_record(void *arg, const struct audit_record *record)
 static bool take_doubt(void *arg, const struct audit_record *intent)
 {
     struct history *history = arg;
-    history_add_doubt(history, intent);
+    history_add_intent(history, intent, true);
+    return !history->failed;
+}
+
+static bool take_running(void *arg, const struct audit_record *intent)
+{
+    struct history *history = arg;
+    history_add_intent(history, intent, false);
     return !history->failed;
 }
 
@@ -368,13 +401,47 @@ static enum store_error read_records(struct store_reader *reader, struct audit_f
     return error;
 }
 
-static enum store_error read_doubts(struct store_reader *reader, const struct audit_filter *filter, struct history *out)
+/* What is running has no record yet, but it was accepted. */
+static enum store_error read_intents(struct store_reader *reader, const struct audit_filter *filter,
+                                     struct history *out)
 {
-    uint64_t next = 0;
-    const struct effects_filter effects = {
+    struct effects_filter effects = {
         .state = EFFECTS_IN_DOUBT, .ns = filter->ns, .key = filter->key, .limit = SIZE_MAX, .looks = HISTORY_LOOKS};
+    uint64_t next = 0, running_next = 0;
     enum store_error error = store_effects_query(reader, &effects, take_doubt, out, &next);
-    out->complete = out->complete && next == 0;
+    effects.state = EFFECTS_RUNNING;
+    if (error == STORE_OK)
+        error = store_effects_query(reader, &effects, take_running, out, &running_next);
+    out->complete = out->complete && next == 0 && running_next == 0;
+    return error;
+}
+
+struct restored {
+    uint64_t token, audit_id;
+};
+
+static bool take_restored(void *arg, const struct audit_record *record)
+{
+    struct restored *restored = arg;
+    if (record->key.data == NULL && record->token == restored->token) /* of all keys: no operator's with that reason */
+        restored->audit_id = record->id;
+    return restored->audit_id == 0;
+}
+
+static enum store_error read_floor(struct store_reader *reader, struct history *out)
+{
+    struct fence floor;
+    if (store_floor_get(reader, &floor) != STORE_OK || !history_needs_floor(out, &floor))
+        return STORE_OK;
+    const struct audit_filter filter = {.kind = AUDIT_RAISED,
+                                        .reason = {"restored", 8},
+                                        .since_ms = floor.updated_ms,
+                                        .limit = HISTORY_LOOKS,
+                                        .looks = HISTORY_LOOKS};
+    struct restored restored = {.token = floor.token};
+    uint64_t ignored;
+    enum store_error error = store_audit_query(reader, &filter, take_restored, &restored, &ignored);
+    history_set_floor(out, &floor, restored.audit_id);
     return error;
 }
 
@@ -391,12 +458,16 @@ enum store_error history_collect(struct store_reader *reader, struct slice ns, s
     *out = (struct history){.limit = limit};
     enum store_error error = read_records(reader, &filter, out);
     if (error == STORE_OK)
-        error = read_doubts(reader, &filter, out);
+        error = read_intents(reader, &filter, out);
     if (error != STORE_OK)
         return error;
     error = store_fence_get(reader, ns, key, &fence);
     if (error == STORE_OK)
         history_set_fence(out, &fence);
+    if (error == STORE_OK || error == STORE_NOT_FOUND) {
+        enum store_error of_floor = read_floor(reader, out);
+        error = of_floor == STORE_OK ? error : of_floor;
+    }
     if (out->failed)
         return STORE_IO;
     bool known = out->records > 0 || out->token_count > 0;

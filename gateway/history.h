@@ -1,9 +1,9 @@
 /*
  * gateway/history.h - the story of one key: every token that is known of it, what became of its calls, the resets.
  *
- * Made of the key's audit records, its fence and its effects in doubt; the gate's part (what runs and waits now) is
- * added by whoever has a gate. history_collect() reads, everything else is pure. Whoever collects owns the history and
- * frees it, also after an error. One thread.
+ * Made of the key's audit records, its fence and its effects that run or are in doubt; the gate's part (what runs and
+ * waits now) is added by whoever has a gate. history_collect() reads, everything else is pure. Whoever collects owns
+ * the history and frees it, also after an error. One thread.
  */
 #ifndef FENCEGATE_HISTORY_H
 #define FENCEGATE_HISTORY_H
@@ -36,6 +36,7 @@ enum history_by {
     HISTORY_BY_NONE,     /* nobody, as far as is on record */
     HISTORY_BY_EVIDENCE, /* the fence, or a record that names it as the highest: accepted by then, by whom is unknown */
     HISTORY_BY_CALL,
+    HISTORY_BY_RESTORE, /* no token of this key: the floor of a restored store */
     HISTORY_BY_RAISE,
 };
 
@@ -46,9 +47,10 @@ struct history_name {
 
 struct history_token {
     uint64_t token;
-    size_t era;                                    /* how many resets came later */
-    bool own;                                      /* a record is about this token; else one named it as the highest */
-    uint64_t first_ms, last_ms, first_id, last_id; /* of those records; 0: none */
+    size_t era;                           /* how many resets came later */
+    bool own;                             /* a record is about this token; else one named it as the highest */
+    uint64_t first_ms, first_id, last_id; /* of those records; 0: none */
+    uint64_t last_ms;                     /* of the last call; 0: none is known */
     uint64_t count[HISTORY_COUNTS];
     uint64_t in_flight, waiting; /* at the gate, now */
     uint64_t in_doubt;
@@ -90,9 +92,12 @@ bool history_add(struct history *history, const struct audit_record *record);
 /* After the last record: true when there were resets, so that all has to be added once more (the same records). A
  * call's record can come after the reset that ended its order; which ones did is known when the resets are. */
 bool history_again(struct history *history) __attribute__((warn_unused_result));
-/* Then, in any order. */
-void history_add_doubt(struct history *history, const struct audit_record *intent);
+/* Then, in any order. An intent is in doubt, or runs. */
+void history_add_intent(struct history *history, const struct audit_record *intent, bool in_doubt);
 void history_set_fence(struct history *history, const struct fence *fence);
+/* Behind all these: does the floor of a restored store tell who made a token of this key the fence? Then who did. */
+bool history_needs_floor(const struct history *history, const struct fence *floor);
+void history_set_floor(struct history *history, const struct fence *floor, uint64_t audit_id);
 void history_set_live(struct history *history, uint64_t token, uint64_t in_flight, uint64_t waiting);
 
 /* All of it but the gate's part. STORE_NOT_FOUND: no fence, no record, no effect in doubt. Records are read for about

@@ -8,6 +8,7 @@ const char *history_by_name(enum history_by by)
 {
     switch (by) {
     case HISTORY_BY_CALL: return "call";
+    case HISTORY_BY_RESTORE: return "restore";
     case HISTORY_BY_RAISE: return "raise";
     case HISTORY_BY_NONE:
     case HISTORY_BY_EVIDENCE: break;

@@ -1,5 +1,5 @@
 /*
- * gateway/timeparse.c - RFC 3339 times and ages to Unix milliseconds.
+ * gateway/timeparse.c - RFC 3339 times, those that the commands print, dates and ages to Unix milliseconds.
  *
  * No libc parser is used: strptime() follows the locale and mktime() the time zone of the machine, and both take
  * dates that don't exist. What the time is used for, and the message for a bad one, is the caller's.
@@ -119,24 +119,41 @@ static bool take_offset(struct slice *text, int64_t *seconds)
     if (!west && !take_char(text, '+')) {
         return false;
     }
-    if (!take_digits(text, 2, &hour) || !take_char(text, ':') || !take_digits(text, 2, &minute)) {
+    if (!take_digits(text, 2, &hour)) {
         return false;
     }
-    if (hour > 23 || minute > 59) {
+    (void)take_char(text, ':');
+    if (!take_digits(text, 2, &minute) || hour > 23 || minute > 59) {
         return false;
     }
     *seconds = (hour * 3600 + minute * 60) * (west ? -1 : 1);
     return true;
 }
 
-static bool parse_rfc3339(struct slice text, uint64_t *out_ms)
+/* Behind a date: nothing, or a clock and an offset. The commands' tables have blanks before both. */
+static bool take_rest(struct slice *text, int64_t *seconds, int64_t *millis, int64_t *offset)
 {
-    int64_t days, seconds, millis, offset;
-    if (!take_date(&text, &days) || (!take_char(&text, 'T') && !take_char(&text, 't')) ||
-        !take_clock(&text, &seconds) || !take_fraction(&text, &millis) || !take_offset(&text, &offset)) {
+    *seconds = *millis = *offset = 0;
+    if (text->len == 0) {
+        return true;
+    }
+    bool blank = take_char(text, ' ');
+    if (!blank && !take_char(text, 'T') && !take_char(text, 't')) {
         return false;
     }
-    if (text.len != 0) {
+    if (!take_clock(text, seconds) || !take_fraction(text, millis)) {
+        return false;
+    }
+    if (blank) {
+        (void)take_char(text, ' ');
+    }
+    return take_offset(text, offset) && text->len == 0;
+}
+
+static bool parse_date(struct slice text, uint64_t *out_ms)
+{
+    int64_t days, seconds, millis, offset;
+    if (!take_date(&text, &days) || !take_rest(&text, &seconds, &millis, &offset)) {
         return false;
     }
     int64_t unix_ms = (days * 86400 + seconds - offset) * 1000 + millis;
@@ -178,5 +195,5 @@ static bool parse_age(struct slice text, uint64_t now_ms, uint64_t *out_ms)
 
 bool time_parse(struct slice text, uint64_t now_ms, uint64_t *out_ms)
 {
-    return parse_rfc3339(text, out_ms) || parse_age(text, now_ms, out_ms);
+    return parse_date(text, out_ms) || parse_age(text, now_ms, out_ms);
 }

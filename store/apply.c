@@ -173,8 +173,13 @@ bool unknown_resolved(struct slice value, uint64_t *audit_id)
     return unknown_decode(value, true, audit_id);
 }
 
-/* An effect's entry in `effects` goes. False: there was none. */
-static bool close_effect(struct batch *batch, uint64_t id)
+static uint64_t ago(uint64_t now_ms, uint64_t then_ms)
+{
+    return now_ms > then_ms ? now_ms - then_ms + 1 : 1;
+}
+
+/* An effect's entry in `effects` goes. False: there was none. *intent_ms: the time of its intent, 0 when unknown. */
+static bool close_effect(struct batch *batch, uint64_t id, uint64_t *intent_ms)
 {
     char bytes[8];
     put_u64(bytes, id);
@@ -183,6 +188,8 @@ static bool close_effect(struct batch *batch, uint64_t id)
         return false;
     if (value.len > 0 && value.data[0] == EFFECT_IN_DOUBT)
         batch->resolved++;
+    if (value.len == 0 || !record_time((struct slice){value.data + 1, value.len - 1}, intent_ms))
+        *intent_ms = 0;
     db_delete(&batch->txn, DB_EFFECTS, key);
     return true;
 }
@@ -271,8 +278,12 @@ void batch_record(struct batch *batch, struct store_op *op)
     struct audit_record record = op->record;
     if (record.time_ms == 0)
         record.time_ms = batch->now_ms;
+    uint64_t intent_ms = 0;
+    bool closed = record.effect_id != 0 && close_effect(batch, record.effect_id, &intent_ms);
+    if (intent_ms != 0)
+        record.accepted_ago = ago(record.time_ms, intent_ms);
     op->audit_id = append(batch, &record);
-    if (record.effect_id != 0 && close_effect(batch, record.effect_id) && record.kind == AUDIT_UNKNOWN)
+    if (closed && record.kind == AUDIT_UNKNOWN)
         point_to(batch, record.effect_id, false, op->audit_id);
 }
 
@@ -370,7 +381,8 @@ void batch_resolve(struct batch *batch, struct store_op *op)
         .note = op->record.note,
     };
     op->audit_id = append(batch, &record);
-    (void)close_effect(batch, record.effect_id);
+    uint64_t intent_ms;
+    (void)close_effect(batch, record.effect_id, &intent_ms);
     point_to(batch, record.effect_id, true, op->audit_id);
 }
 
@@ -489,6 +501,7 @@ static void mark_in_doubt(struct batch *batch, uint64_t id, struct slice intent)
     }
     put_effect(batch, id, EFFECT_IN_DOUBT, &record);
     record.kind = AUDIT_UNKNOWN;
+    record.accepted_ago = ago(batch->now_ms, record.time_ms);
     record.time_ms = batch->now_ms;
     record.reason = text("gateway-crash");
     record.effect_id = id;

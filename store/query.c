@@ -65,6 +65,13 @@ enum store_error store_fence_get(struct store_reader *reader, struct slice ns, s
     return state == FENCE_NONE ? STORE_NOT_FOUND : STORE_FORMAT;
 }
 
+enum store_error store_floor_get(const struct store_reader *reader, struct fence *out)
+{
+    struct db_floor floor = db_floor(reader->txn.db);
+    *out = (struct fence){floor.token, floor.time_ms, true};
+    return floor.token == 0 ? STORE_NOT_FOUND : STORE_OK;
+}
+
 /* A query under way. */
 struct scan {
     struct store_reader *reader;

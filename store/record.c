@@ -31,6 +31,7 @@ enum field {
     FIELD_RESPONSE_BYTES,
     FIELD_DURATION_MS,
     FIELD_WOULD_DROP,
+    FIELD_ACCEPTED_AGO,
 };
 
 static const char *const kind_names[] = {
@@ -53,6 +54,14 @@ bool audit_kind_parse(struct slice text, enum audit_kind *out)
         }
     }
     return false;
+}
+
+uint64_t audit_accepted_ms(const struct audit_record *record)
+{
+    uint64_t ago_ms = record->duration_ms; /* since it came */
+    if (record->accepted_ago != 0)
+        ago_ms = record->accepted_ago - 1;
+    return record->time_ms > ago_ms ? record->time_ms - ago_ms : 0;
 }
 
 void put_u64(char out[8], uint64_t value)
@@ -146,6 +155,7 @@ size_t record_encode(const struct audit_record *record, char *out, size_t cap)
         sink_number(&sink, FIELD_DURATION_MS, record->duration_ms);
     }
     sink_number_if(&sink, FIELD_WOULD_DROP, record->would_drop);
+    sink_number_if(&sink, FIELD_ACCEPTED_AGO, record->accepted_ago);
     return sink.len;
 }
 
@@ -217,6 +227,7 @@ static bool set_number(struct audit_record *out, unsigned field, uint64_t value)
         out->has_bytes = true;
         break;
     case FIELD_WOULD_DROP: out->would_drop = value != 0; break;
+    case FIELD_ACCEPTED_AGO: out->accepted_ago = value; break;
     default: break; /* a later version's */
     }
     return true;

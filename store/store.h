@@ -63,7 +63,11 @@ struct audit_record {
     bool has_bytes;                   /* request_bytes, response_bytes, duration_ms apply */
     uint64_t request_bytes, response_bytes, duration_ms;
     bool would_drop;
+    uint64_t accepted_ago; /* 0: not known; else one more than the ms from the acceptance to time_ms. Set by the store
+                            * in what closes an effect, also by the one after a crash; shown nowhere */
 };
+/* When the call of a record was accepted, as near as it is known. */
+uint64_t audit_accepted_ms(const struct audit_record *record);
 
 enum store_op_kind {
     STORE_ADMIT,  /* decide on a token; raise the fence; write the intent or the drop: one transaction */
@@ -200,6 +204,10 @@ struct store_stats {
     uint64_t fences, audit_records;
 };
 enum store_error store_stats(struct store_reader *reader, struct store_stats *out) __attribute__((warn_unused_result));
+
+/* The floor that a restore put under all keys; STORE_NOT_FOUND: none. */
+enum store_error store_floor_get(const struct store_reader *reader, struct fence *out)
+    __attribute__((warn_unused_result));
 
 enum store_error store_fence_get(struct store_reader *reader, struct slice ns, struct slice key, struct fence *out)
     __attribute__((warn_unused_result));

@@ -152,6 +152,16 @@ def test_restore_with_a_floor(gate, partner, mark, tmp_path):
         assert gate.fence(key) == 101
     (record,) = gate.audit(reason="restored")
     expect.record(record, kind="raised", token="100", highest="100")
+    for key, tokens in ((mark, ["41", "99", "100", "101"]), (f"{mark}-unseen", ["100"])):
+        told = gate.admin(f"/v1/fences/default/{key}/history")
+        assert told.status == 200, told
+        assert [row["token"] for row in told.json["tokens"]] == tokens, told.json
+        floor = told.json["tokens"][tokens.index("100")]
+        accepted = floor["accepted"]
+        assert (accepted["by"], accepted["audit_id"], floor["last_seen"]) == ("restore", record["id"], None)
+        assert accepted["time"] <= record["time"] and "client" not in accepted
+    assert "restore --min-token" in gate.command("audit", "--key", f"{mark}-unseen").stderr
+    assert "  restore\n" in gate.command("history", f"{mark}-unseen").stdout
     assert int(record["id"]) > int(late.effect_id)
     resolved = gate.command("effects", "resolve", doubt["id"], "--outcome", "sent", "--note", "asked")
     assert resolved.returncode == 0, resolved
@@ -166,6 +176,14 @@ def test_restore_with_a_floor(gate, partner, mark, tmp_path):
     assert gate.call("/pay/x", 3, f"{mark}-other").status == 200  # its first token
     assert gate.call("/pay/x", 2, f"{mark}-other").status == 412
     assert sound(gate.store)["floor"] == "100"
+
+
+def test_restore_with_a_floor_that_leaves_no_tokens_warns(gate, mark, tmp_path):
+    gate.call("/pay/x", 41, mark)
+    backup(gate, tmp_path / "copy")
+    gate.stop()
+    done = restore(gate, tmp_path / "copy", "--min-token", "18446744073709551615")
+    assert done.returncode == 0 and "warning" in done.stderr and "--min-token" in done.stderr
 
 
 def test_restore_without_a_floor_warns(gate, mark, tmp_path):

@@ -207,6 +207,78 @@ def test_nothing_known(gw, mark):
     assert gw.admin(path_of(mark) + "/history", "PUT").status == 405
 
 
+def test_what_runs_was_accepted_and_a_crash_does_not_change_when(launch, partner, mark):
+    gateway = launch(route(partner))
+    expect.relayed(gateway.call(f"/pay/{mark}-first", 41, mark))
+    gateway.wait_audit(1, key=mark)
+    held = Held()
+    partner.on(mark, held)
+    gateway.send_off(f"/pay/{mark}", 42, mark)
+    partner.wait_seen(mark)
+    running = history(gateway, mark)["tokens"][1]
+    accepted = running["accepted"]
+    assert (running["token"], accepted["by"], accepted["route"], running["in_flight"]) == ("42", "call", "pay", 1)
+    assert accepted["client"].startswith("127.0.0.1:") and "audit_id" not in accepted
+    assert running["last_seen"] == running["first_seen"] == accepted["time"]
+    beside = gateway.command("audit", "--key", mark, "--kind", "unknown")
+    assert "leave out --kind" in beside.stderr
+    gateway.kill()
+    held.release()
+
+    def same(told):
+        (_, token) = told["tokens"]
+        return {name: token["accepted"][name] for name in accepted} == accepted
+
+    alone = json.loads(run("history", mark, "--store", gateway.store, "--json").stdout)
+    assert same(alone) and alone["tokens"][1]["in_doubt"] == 1
+    gateway.start()
+    expect.relayed(gateway.call(f"/pay/{mark}-next", 43, mark))
+    crashed = gateway.wait_audit(1, key=mark, kind="unknown")[0]
+    gateway.wait_audit(3, key=mark)
+    told = history(gateway, mark)
+    assert (told["tokens"][1]["token"], told["tokens"][1]["in_doubt"]) == ("42", 1)
+    seen = told["tokens"][1]["last_seen"]
+    body = b'{"outcome":"sent","note":"asked"}'
+    assert gateway.admin(f"/v1/effects/{crashed['effect_id']}/resolve", "POST", body=body).status == 200
+    resolved = history(gateway, mark)["tokens"][1]
+    assert (resolved["accepted"]["time"], resolved["accepted"]["audit_id"]) == (accepted["time"], crashed["id"])
+    assert (resolved["resolved"], resolved["in_doubt"], resolved["last_seen"]) == (1, 0, seen)
+
+
+@pytest.mark.parametrize("path", ["pay", "drops"])
+def test_who_was_superseded_was_accepted_before(gw, partner, mark, path):
+    """Three leases, each waiting for the one before: the second never goes out."""
+    held = Held()
+    partner.on(mark, held)
+    calls = []
+    for token in (50, 51, 52):
+        calls.append(gw.send_off(f"/{path}/{mark}", token, mark))
+        eventually(lambda: gw.fence(mark) == token)
+    expect.refusal(calls[1].result(30), 412, "superseded")
+    held.release()
+    expect.relayed(calls[0].result(30))
+    expect.relayed(calls[2].result(30))
+    told = eventually(lambda: [t for t in [history(gw, mark)] if t["records"] == (3 if path == "pay" else 1)])[0]
+    times = [token["accepted"]["time"] for token in told["tokens"]]
+    assert len(times) == (3 if path == "pay" else 2) and times == sorted(times), told
+    superseded = gw.audit(key=mark, reason="superseded")[0]
+    row = next(token for token in told["tokens"] if token["token"] == "51")
+    assert row["accepted"]["audit_id"] == superseded["id"] and row["accepted"]["time"] < superseded["time"]
+
+
+def test_an_operators_change_is_no_sign_of_the_worker(gw, partner, mark):
+    partner.on(mark, lambda e: e.reset())
+    expect.refusal(gw.call(f"/pay/{mark}", 5, mark), 502, "upstream-failed", "unknown")
+    effect = gw.wait_audit(1, key=mark)[0]["effect_id"]
+    seen = history(gw, mark)["tokens"][0]["last_seen"]
+    body = b'{"outcome":"sent","note":"asked"}'
+    assert gw.admin(f"/v1/effects/{effect}/resolve", "POST", body=body).status == 200
+    put(gw, mark, 6)
+    old, new = history(gw, mark)["tokens"]
+    assert (old["last_seen"], old["resolved"]) == (seen, 1)
+    assert (new["last_seen"], new["accepted"]["by"]) == (None, "raise")
+
+
 # -- on the command line
 
 
@@ -243,6 +315,14 @@ def test_the_table_shows_resets_and_raises(gw, mark):
     assert (before["TOKEN"], reset["TOKEN"], after["TOKEN"]) == ("50", "reset of 50", "7")
     assert reset["BY"].endswith(": restored") and after["BY"].startswith("raise 127.0.0.1:")
     assert after["BY"].endswith(": next \\u202elease") and end == ["The fence is at 7."]
+
+
+def test_the_table_shows_what_would_have_been_dropped(gw, mark):
+    for token in (42, 41):
+        expect.relayed(gw.call(f"/watch/{mark}", token, mark))
+    gw.wait_audit(2, key=mark)
+    (late, _), _ = rows(gw.command("history", mark, "--namespace", "watched").stdout)
+    assert (late["TOKEN"], late["SENT"], late["WOULD-DROP"], late["REASONS"]) == ("41", "1", "1", "stale-token 1")
 
 
 def test_the_table_shows_what_runs(gw, partner, mark):

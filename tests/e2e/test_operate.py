@@ -596,7 +596,7 @@ def test_with_a_token_file_the_configuration_is_needed(launch, partner, mark, tm
     (tmp_path / "my.token").write_text("my-own-token\n")
     gw = launch(route(partner), admin={"address": "127.0.0.1", "port": 0, "token_file": str(tmp_path / "my.token")})
     failed = command(gw, "store", "fences", "raise", mark, "7", "--reason", "r")
-    assert failed.returncode == 3 and "admin.token" in failed.stderr
+    assert failed.returncode == 3 and "admin.token" in failed.stderr and "give -c FILE" in failed.stderr
     assert not (gw.store / "admin.token").exists()
     assert command(gw, "config", "fences", "raise", mark, "7", "--reason", "r").returncode == 0
     assert gw.fence(mark) == 7
@@ -614,6 +614,8 @@ def test_a_store_that_is_not_there_is_not_made(tmp_path):
     "fences raise k 0 --reason r", "fences raise k 1e3 --reason r", "fences list --reason r", "fences get k --prefix p",
     "fences list --namespace a/b", "fences list --wat", "effects", "effects resolve 1", "effects resolve x --outcome sent --note n",
     "effects resolve 1 --outcome maybe --note n", "effects resolve 1 --outcome sent", "effects in-doubt --note n", "effects in-doubt 1",
+    "effects resolve 1 --outcome sent --note n --namespace default", "effects unknown --namespace a/b", "audit --id x",
+    "audit --effect 0", "audit --id 1 --follow",
 ])
 def test_usage_errors(gw, words):
     result = run(*words.split(), "--store", gw.store)

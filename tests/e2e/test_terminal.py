@@ -15,6 +15,7 @@ import unicodedata
 
 import pytest
 
+import expect
 from gateway import BINARY, PATIENCE, REPORTS, ROOT, Gateway, eventually, route, run
 
 
@@ -347,6 +348,16 @@ def test_closed_standard_output_is_an_error_and_reaches_no_file_of_the_store(sho
     assert run("audit", "-c", shown.config).returncode == 0
     full = subprocess.run(f"exec {BINARY} audit -c {shown.config} >/dev/full", shell=True, capture_output=True, text=True, timeout=PATIENCE)
     assert full.returncode == 3 and "No space" in full.stderr
+
+
+def test_a_story_keeps_the_clients(launch, partner, mark):
+    gw = launch(route(partner))
+    expect.relayed(gw.call(f"/pay/{mark}", 41, mark))
+    client = gw.wait_audit(1, key=mark)[0]["client"]
+    reason = "the lock service says that the worker on machine 7 is gone for good"
+    assert gw.command("fences", "raise", mark, "42", "--reason", reason).returncode == 0
+    text, status = on_terminal("history", mark, "-c", gw.config, columns=100)
+    assert status == 0 and f"call {client}" in text and reason not in text and "\u2026" in text, text
 
 
 # -- completion and manual

@@ -136,6 +136,91 @@ static void test_the_floor_of_a_restored_store_is_no_token(void **state)
     history_free(&history);
 }
 
+static void test_the_floor_of_a_restored_store_tells_who_made_it_the_fence(void **state)
+{
+    const struct fence floor = {.token = 1000, .updated_ms = T0 + 100, .floor = true};
+    struct history history = {.limit = 100};
+    (void)state;
+    FEED(&history, call(200, AUDIT_SENT, 1000, 199, 1000)); /* later: equal to the fence that was there */
+    history_set_fence(&history, &floor);
+    assert_true(history_needs_floor(&history, &floor));
+    history_set_floor(&history, &floor, 150);
+    assert_int_equal(row(&history, 0, 1000)->accepted.by, HISTORY_BY_RESTORE);
+    assert_int_equal(row(&history, 0, 1000)->accepted.time_ms, T0 + 100);
+    assert_int_equal(row(&history, 0, 1000)->accepted.audit_id, 150);
+    assert_null(row(&history, 0, 1000)->accepted.client);
+    history_free(&history);
+
+    history = (struct history){.limit = 100}; /* a key that nobody has used */
+    history_set_fence(&history, &floor);
+    assert_true(history_needs_floor(&history, &floor));
+    history_set_floor(&history, &floor, 0);
+    assert_int_equal(row(&history, 0, 1000)->accepted.by, HISTORY_BY_RESTORE);
+    assert_int_equal(row(&history, 0, 1000)->last_ms, 0);
+    history_free(&history);
+
+    history = (struct history){.limit = 100}; /* it was there before the restore, by a call */
+    FEED(&history, call(20, AUDIT_SENT, 1000, 19, 1000));
+    history_set_fence(&history, &(struct fence){.token = 1000, .updated_ms = T0 + 20, .floor = true});
+    assert_false(history_needs_floor(&history, &floor));
+    history_free(&history);
+
+    history = (struct history){.limit = 100}; /* it went on above it without a trace of it */
+    FEED(&history, call(200, AUDIT_SENT, 1001, 199, 1001));
+    history_set_fence(&history, &(struct fence){.token = 1001, .updated_ms = T0 + 200});
+    assert_false(history_needs_floor(&history, &floor));
+    history_free(&history);
+}
+
+/* The record of a call comes late: after a wait that ended as superseded, or at the start after a crash. */
+static void test_a_call_was_accepted_when_its_intent_was_written(void **state)
+{
+    struct history history = {.limit = 100};
+    struct audit_record crashed = because(call(9, AUDIT_UNKNOWN, 51, 1, 51), "gateway-crash");
+    struct audit_record superseded = because(call(8, AUDIT_DROPPED, 52, 2, 53), "superseded");
+    (void)state;
+    crashed.accepted_ago = 8 + 1;
+    superseded.accepted_ago = 5 + 1;
+    FEED(&history, superseded, crashed, because(call(10, AUDIT_RESOLVED, 51, 1, 0), "sent"));
+    assert_int_equal(row(&history, 1, 52)->accepted.time_ms, T0 + 3);
+    assert_int_equal(row(&history, 2, 51)->accepted.time_ms, T0 + 1);
+    assert_int_equal(row(&history, 2, 51)->accepted.audit_id, 9);
+    history_free(&history);
+}
+
+static void test_a_token_was_last_seen_in_a_call(void **state)
+{
+    struct history history = {.limit = 100};
+    (void)state;
+    FEED(&history, because(call(3, AUDIT_UNKNOWN, 7, 2, 7), "aborted"), call(4, AUDIT_DROPPED, 6, 0, 7),
+         because(call(8, AUDIT_RESOLVED, 7, 2, 0), "sent"), call(9, AUDIT_RAISED, 8, 0, 8));
+    assert_int_equal(row(&history, 0, 8)->last_ms, 0);
+    assert_int_equal(row(&history, 0, 8)->first_ms, T0 + 9);
+    assert_int_equal(row(&history, 1, 7)->last_ms, T0 + 3);
+    assert_int_equal(row(&history, 1, 7)->last_id, 8);
+    assert_int_equal(row(&history, 2, 6)->last_ms, T0 + 4);
+    history_free(&history);
+}
+
+static void test_what_runs_was_accepted(void **state)
+{
+    struct history history = {.limit = 100};
+    struct audit_record intent = {
+        .id = 5, .time_ms = T0 + 5, .token = 43, .route = text("payments"), .client = text("10.0.0.1:9")};
+    (void)state;
+    FEED(&history, because(call(7, AUDIT_DROPPED, 42, 0, 43), "stale-token"));
+    history_add_intent(&history, &intent, false);
+    const struct history_token *token = row(&history, 0, 43);
+    assert_int_equal(token->accepted.by, HISTORY_BY_CALL);
+    assert_int_equal(token->accepted.time_ms, T0 + 5);
+    assert_int_equal(token->accepted.audit_id, 0);
+    assert_string_equal(token->accepted.client, "10.0.0.1:9");
+    assert_string_equal(token->routes[0].text, "payments");
+    assert_int_equal(token->in_doubt, 0);
+    assert_int_equal(token->last_ms, T0 + 5);
+    history_free(&history);
+}
+
 static void test_a_raise_comes_before_every_call_of_its_token(void **state)
 {
     struct history history = {.limit = 100};
@@ -266,7 +351,7 @@ static void test_in_doubt_and_resolved(void **state)
     (void)state;
     FEED(&history, because(call(3, AUDIT_UNKNOWN, 7, 1, 0), "gateway-crash"),
          because(call(4, AUDIT_UNKNOWN, 7, 2, 0), "gateway-crash"), because(call(5, AUDIT_RESOLVED, 7, 2, 0), "sent"));
-    history_add_doubt(&history, &intent);
+    history_add_intent(&history, &intent, true);
     const struct history_token *token = row(&history, 0, 7);
     assert_int_equal(token->count[HISTORY_UNKNOWN], 2);
     assert_int_equal(token->count[HISTORY_RESOLVED], 1);
@@ -348,7 +433,7 @@ static void test_json_without_a_gate(void **state)
     expect_json(&history, "k",
                 "{\"namespace\":\"default\",\"key\":\"k\",\"highest\":null,\"updated_at\":null,\"tokens\":["
                 "{\"token\":\"7\",\"first_seen\":\"2023-11-14T22:13:20.003Z\","
-                "\"last_seen\":\"2023-11-14T22:13:20.003Z\",\"sent\":0,\"not_sent\":0,\"dropped\":0,\"rejected\":0,"
+                "\"last_seen\":null,\"sent\":0,\"not_sent\":0,\"dropped\":0,\"rejected\":0,"
                 "\"unknown\":0,\"resolved\":0,\"in_doubt\":0,\"accepted\":{\"time\":\"2023-11-14T22:13:20.003Z\","
                 "\"audit_id\":\"3\"},\"first_audit_id\":\"3\",\"last_audit_id\":\"3\",\"resets_since\":1,"
                 "\"routes\":[],\"reasons\":{}}],\"more_tokens\":false,\"resets\":["
@@ -447,6 +532,10 @@ int main(void)
         cmocka_unit_test(test_a_drop_proves_that_its_fence_was_accepted),
         cmocka_unit_test(test_a_fence_without_any_record),
         cmocka_unit_test(test_the_floor_of_a_restored_store_is_no_token),
+        cmocka_unit_test(test_the_floor_of_a_restored_store_tells_who_made_it_the_fence),
+        cmocka_unit_test(test_a_call_was_accepted_when_its_intent_was_written),
+        cmocka_unit_test(test_a_token_was_last_seen_in_a_call),
+        cmocka_unit_test(test_what_runs_was_accepted),
         cmocka_unit_test(test_a_raise_comes_before_every_call_of_its_token),
         cmocka_unit_test(test_the_earliest_call_is_the_one_that_was_accepted_first),
         cmocka_unit_test(test_tokens_begin_anew_after_a_reset),
