@@ -10,8 +10,6 @@ export class Refusal extends Error {
   constructor(status, problem) {
     super(problem?.detail ?? `The gateway answered ${status} without saying why.`);
     this.status = status;
-    this.reason = problem?.reason;
-    this.highest = problem?.highest;
   }
 }
 
@@ -64,12 +62,14 @@ async function call(method, path, { query = {}, body, patience = PATIENCE_MS } =
 }
 
 /* A browser takes the segments "." and ".." out of every URL, also when they are percent-encoded. */
+export const canAsk = (...parts) => !parts.some((part) => part === "." || part === "..");
+
 function fencePath(namespace, key) {
-  for (const part of [namespace, key]) {
-    if (part === "." || part === "..") {
-      throw new Refusal(
-        400, { detail: `A browser can't ask for "${part}" in a path. Use the command: fencegate fences get.` });
-    }
+  if (!canAsk(namespace, key)) {
+    throw new Refusal(400, {
+      detail:
+        'A browser can\'t ask for "." or ".." in a path. Use fencegate history, fencegate fences raise, fencegate fences reset.'
+    });
   }
   return `v1/fences/${encodeURIComponent(namespace)}/${encodeURIComponent(key)}`;
 }
@@ -77,7 +77,7 @@ function fencePath(namespace, key) {
 export const stats = () => call("GET", "v1/stats");
 export const audit = (query) => call("GET", "v1/audit", {query});
 export const fences = (query) => call("GET", "v1/fences", {query});
-export const effects = (query) => call("GET", "v1/effects", {query: {state: "in-doubt", ...query}});
+export const effects = (state, query) => call("GET", "v1/effects", {query: {state, ...query}});
 export const fence = async (namespace, key) => call("GET", fencePath(namespace, key));
 export const history = async (namespace, key, limit) =>
   call("GET", fencePath(namespace, key) + "/history", {query: {limit}});
@@ -85,7 +85,13 @@ export const raise = async (namespace, key, body) => call("PUT", fencePath(names
 export const reset = async (namespace, key, reason) => call("DELETE", fencePath(namespace, key), {query: {reason}});
 export const resolve = (id, body) => call("POST", `v1/effects/${encodeURIComponent(id)}/resolve`, {body});
 
-/* What went wrong, for people. */
+/* A refusal is shown where it was met; a lost or forbidden connection is the page's affair. */
+export function passOn(error) {
+  if (!(error instanceof Refusal) || error.status === 401) {
+    throw error;
+  }
+}
+
 export function inWords(error) {
   if (error instanceof Refusal && error.status === 401) {
     return "The admin token is not the right one.";

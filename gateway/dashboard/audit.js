@@ -6,76 +6,69 @@
  */
 
 import * as api from "./api.js";
-import {announce, el, textField} from "./dom.js";
+import {announce, button, el, section, submit, textField} from "./dom.js";
 import {RecordTable} from "./records.js";
 import {count, higher, KINDS, REASONS} from "./words.js";
 
 const PAGE = 100;
 const ROWS_MAX = 500;
 const ANNOUNCE_MS = 15000;
-const FILTERS = ["key", "namespace", "kind", "reason", "route", "since", "until"];
-const LABELS = {
-  key: "Key",
-  namespace: "Namespace",
-  kind: "What",
-  reason: "Reason",
-  route: "Route",
-  since: "From",
-  until: "Until"
+
+const FIELDS = {
+  key: ["Key", { placeholder: "whole key", dir: "auto" }],
+  namespace: ["Namespace", { placeholder: "any" }],
+  kind: ["What"],
+  reason: ["Reason", { placeholder: "any", list: "reasons" }],
+  route: ["Route", { placeholder: "any", list: "routes" }],
+  since: ["From", { placeholder: "15m, 2h, 2026-11-30T10:00Z", list: "ages" }],
+  until: ["Until", { placeholder: "now", list: "ages" }],
+  id: ["Record or effect", { placeholder: "id", inputmode: "numeric" }],
 };
+const NAMES = Object.keys(FIELDS);
+const FILTERS = [...NAMES, "effect_id"];
+
+const options = (values) => values.map((value) => el("option", { value }));
 
 function kindChoice() {
   return el("select", { name: "kind" }, el("option", { value: "" }, "all"),
-    Object.entries(KINDS).map(([value, kind]) => el("option", { value }, `${kind.glyph} ${kind.label}`)));
+    Object.entries(KINDS).map(([value, kind]) => el("option", { value }, `${kind.label} ${kind.glyph}`)));
 }
 
-/* The filter as a form. apply(filter) is called with the fields that are filled in. */
 function filterForm(apply) {
   const routes = el("datalist", { id: "routes" });
-  const fields = {
-    key: textField("key", { placeholder: "whole key", dir: "auto" }),
-    namespace: textField("namespace", { placeholder: "any" }),
-    kind: kindChoice(),
-    reason: textField("reason", { placeholder: "any", list: "reasons" }),
-    route: textField("route", { placeholder: "any", list: "routes" }),
-    since: textField("since", { placeholder: "15m, 2h, 2026-11-30T10:00Z", list: "ages" }),
-    until: textField("until", { placeholder: "now", list: "ages" }),
-  };
-  const labels =
-    FILTERS.map((name) => el("label", { class: `for-${name}` }, el("span", {}, LABELS[name]), fields[name]));
-  const form = el("form", {
-    class: "filter",
+  const fields = Object.fromEntries(Object.entries(FIELDS).map(([name, [, more]]) =>
+    [name, name === "kind" ? kindChoice() : textField(name, more)]));
+  const labels = Object.entries(FIELDS).map(
+    ([name, [label]]) => el("label", { class: `for-${name}` }, el("span", label), fields[name]));
+  const form = el("form.filter", {
     role: "search",
     "aria-label": "Filter the audit",
-    onsubmit: (event) => {
-      event.preventDefault();
-      apply(Object.fromEntries(FILTERS.map((name) => [name, fields[name].value]).filter(([, value]) => value !== "")));
-    }
+    onsubmit: submit(() => {
+      fields.id.value = fields.id.value.trim();
+      apply(Object.fromEntries(NAMES.map((name) => [name, fields[name].value])));
+    })
   },
     labels,
-    el("div", { class: "buttons" }, el("button", { class: "main" }, "Filter"),
-      el("button", { type: "button", onclick: () => apply({}) }, "Clear")),
-    el("datalist", { id: "reasons" }, REASONS.map((value) => el("option", { value }))),
-    el("datalist", { id: "ages" }, ["15m", "1h", "6h", "1d", "7d"].map((value) => el("option", { value }))), routes);
+    el("div.buttons", el("button.main", "Filter"),
+      button("Clear", () => apply({}))),
+    el("datalist", { id: "reasons" }, options(REASONS)),
+    el("datalist", { id: "ages" }, options(["15m", "1h", "6h", "1d", "7d"])), routes);
   fields.kind.addEventListener("change", () => form.requestSubmit());
   return { form, fields, routes };
 }
 
 export class AuditView {
   /* go(filter) changes the page's URL, which comes back as open(). */
-  constructor({ go, onResolve }) {
+  constructor({ go, offer }) {
     this.filterForm = filterForm(go);
-    this.table = new RecordTable({ caption: "Audit records, newest first", withKey: true, onResolve });
-    this.state = el("span", { class: "state", role: "status" });
-    this.pauseButton =
-      el("button", { type: "button", "aria-pressed": "false", onclick: () => this.#pause(!this.paused) }, "Pause");
-    this.problem = el("p", { class: "problem", role: "alert", hidden: true });
-    this.empty = el("p", { class: "empty", hidden: true });
-    this.olderButton = el("button", { type: "button", hidden: true, onclick: () => this.#older() }, "Older records");
-    this.root = el("section", { "aria-labelledby": "audit-head" },
-      el("div", { class: "section-head" }, el("h2", { id: "audit-head", tabindex: "-1" }, "Audit"), this.state,
-        this.pauseButton),
-      this.filterForm.form, this.problem, this.table.root, this.empty, this.olderButton);
+    this.table = new RecordTable({ caption: "Audit records, newest first", withKey: true, offer });
+    this.state = el("span.state", { role: "status" });
+    this.pauseButton = button("Pause", () => this.#pause(!this.paused), { "aria-pressed": "false" });
+    this.problem = el("p.problem", { role: "alert", hidden: true });
+    this.empty = el("p.empty", { hidden: true });
+    this.olderButton = button("Older records", () => this.#older(), { hidden: true });
+    this.root = section("audit-head", "Audit", [this.state, this.pauseButton], this.filterForm.form,
+      this.problem, this.table.root, this.empty, this.olderButton);
     this.paused = false;
     this.turn = 0; /* what came for an older filter is thrown away */
     this.announced = 0;
@@ -86,7 +79,7 @@ export class AuditView {
     const { routes } = this.filterForm;
     if (names.join("\n") !== this.routeNames) {
       this.routeNames = names.join("\n");
-      routes.replaceChildren(...names.map((value) => el("option", { value })));
+      routes.replaceChildren(...options(names));
     }
   }
 
@@ -94,9 +87,10 @@ export class AuditView {
     const turn = ++this.turn;
     this.filter =
       Object.fromEntries(FILTERS.filter((name) => parameters.has(name)).map((name) => [name, parameters.get(name)]));
-    FILTERS.forEach((name) => {
+    NAMES.forEach((name) => {
       this.filterForm.fields[name].value = this.filter[name] ?? "";
     });
+    this.filterForm.fields.id.value ||= this.filter.effect_id ?? "";
     this.after = undefined;
     this.#showPaused(false);
     await this.#load(turn);
@@ -105,18 +99,34 @@ export class AuditView {
   async #load(turn) {
     try {
       const newest = await api.audit({ order: "desc", limit: 1 });
-      const page = await api.audit({...this.filter, order: "desc", limit: PAGE });
+      let page = await this.#page();
+      if (turn === this.turn && this.filter.id !== undefined && page.records.length === 0) {
+        const { id: effect_id, ...others } = this.filter; /* records and effects are counted as one */
+        this.filter = {...others, effect_id };
+        history.replaceState(null, "", `#/?${new URLSearchParams(this.filter)}`);
+        page = await this.#page();
+      }
       if (turn !== this.turn) {
         return;
       }
       this.table.clear();
       this.table.append(page.records);
       this.#advance(newest.records[0]?.id ?? "0", page.records[0]?.id);
-      this.olderButton.hidden = page.next_after === null;
+      this.#showOlder(page.next_after);
       this.#showProblem(undefined);
     } catch (error) {
       this.#failed(error, turn);
     }
+  }
+
+  /* Few records are of an effect: the gateway may stop looking before it comes to them. */
+  async #page() {
+    const filter = {...this.filter, order: "desc", limit: PAGE };
+    let page = await api.audit(filter);
+    while (filter.effect_id !== undefined && page.records.length === 0 && page.next_after !== null) {
+      page = await api.audit({...filter, after: page.next_after });
+    }
+    return page;
   }
 
   #advance(...ids) {
@@ -126,26 +136,22 @@ export class AuditView {
     this.#showState();
   }
 
-  /* A refused filter is shown here; a lost or forbidden connection is the page's affair. */
   #failed(error, turn) {
     if (turn !== this.turn) {
       return;
     }
-    if (!(error instanceof api.Refusal) || error.status === 401) {
-      throw error;
-    }
+    api.passOn(error);
     this.table.clear();
-    this.olderButton.hidden = true;
+    this.#showOlder(null);
     this.#showProblem(error);
   }
 
-  /* Called every second while the page is seen. */
   async tick() {
     if (this.paused || this.refused) {
       return;
     }
     const turn = this.turn;
-    if (this.after === undefined) { /* the first look failed */
+    if (this.after === undefined) {
       await this.#load(turn);
       return;
     }
@@ -159,13 +165,13 @@ export class AuditView {
     }
     this.table.prepend(page.records.toReversed());
     if (this.table.trim(ROWS_MAX)) {
-      this.olderButton.hidden = false;
+      this.#showOlder(this.table.oldest.id);
     }
     this.#advance(page.records.at(-1)?.id, page.next_after === null ? newest : undefined);
     this.#announceDrops(page.records.filter((record) => record.kind === "dropped").length);
   }
 
-  /* Drops are told to screen readers, gathered so that a storm of them is one sentence now and then. */
+  /* To screen readers a storm of drops is one sentence now and then. */
   #announceDrops(drops) {
     this.unheard += drops;
     if (this.unheard > 0 && Date.now() - this.announced > ANNOUNCE_MS) {
@@ -179,10 +185,10 @@ export class AuditView {
     const turn = this.turn;
     this.olderButton.disabled = true;
     try {
-      const page = await api.audit({...this.filter, order: "desc", after: this.table.oldest.id, limit: PAGE });
+      const page = await api.audit({...this.filter, order: "desc", after: this.next, limit: PAGE });
       if (turn === this.turn) {
         this.table.append(page.records);
-        this.olderButton.hidden = page.next_after === null;
+        this.#showOlder(page.next_after);
         if (this.table.trim(ROWS_MAX, true)) { /* what is on the page has left the newest behind */
           this.cut = true;
           this.#pause(true);
@@ -194,6 +200,11 @@ export class AuditView {
     } finally {
       this.olderButton.disabled = false;
     }
+  }
+
+  #showOlder(next) {
+    this.next = next;
+    this.olderButton.hidden = next === null;
   }
 
   #pause(paused) {
@@ -217,7 +228,9 @@ export class AuditView {
     this.state.textContent = `${this.paused ? "paused" : "following"}, ${count(rows, "record")} shown`;
     this.state.classList.toggle("live", !this.paused);
     this.empty.hidden = rows > 0;
-    this.empty.textContent = Object.keys(this.filter).length > 0 ?
+    this.empty.textContent = this.filter.effect_id !== undefined ?
+      "No record has this id or is about an effect with it. What is under way stands among the effects." :
+      Object.keys(this.filter).length > 0 ?
       "No record matches this filter." :
       "Nothing is on record yet. The first fenced call will show here.";
   }

@@ -1,13 +1,12 @@
 /*
  * The last hour, minute by minute: one row a route, one strip of bars each for what was sent, dropped and unknown.
  * Every strip has a scale of its own, so that three drops among ten thousand calls are seen.
- *
- * Bars are for the eye and the mouse; the same numbers are in a table below for everybody else.
+ * Bars are for the eye; the same numbers are in a table below.
  */
 
-import {el, isBusy, svg, timeOf} from "./dom.js";
+import {el, isBusy, section, svg, table, timeOf} from "./dom.js";
 import {kindMark} from "./records.js";
-import {grouped} from "./words.js";
+import {count, grouped} from "./words.js";
 
 const STRIPS = ["sent", "dropped", "unknown"];
 const MINUTE_MS = 60000;
@@ -23,7 +22,6 @@ function minuteFilter(start, minute, route, kind) {
   return `#/?${words}`;
 }
 
-/* One strip; `data` is set by every update. */
 class Strip {
   constructor(kind, minutes, readout) {
     this.kind = kind;
@@ -38,11 +36,12 @@ class Strip {
       onpointerleave: () => readout(undefined, this),
       onclick: (event) => this.#clicked(event)
     },
+      this.unknown = svg("rect.uncounted", { height: HEIGHT }),
       svg("line", { x1: 0, x2: minutes * BAR, y1: HEIGHT, y2: HEIGHT }), this.bars);
-    this.total = el("span", { class: "total" });
-    this.peak = el("span", { class: "faint" });
+    this.total = el("span.total");
+    this.peak = el("span.faint");
     this.root =
-      el("td", { "data-head": kind }, el("div", { class: "flow" }, el("div", {}, this.total, this.peak), this.picture));
+      el("td", { "data-head": kind }, el("div.flow", el("div", this.total, this.peak), this.picture));
   }
 
   #at(event) {
@@ -60,6 +59,7 @@ class Strip {
 
   update(data) {
     this.data = data;
+    this.unknown.setAttribute("width", data.uncounted * BAR);
     const most = Math.max(...data.numbers);
     this.bars.forEach((bar, at) => {
       const number = data.numbers[at] ?? 0;
@@ -71,7 +71,8 @@ class Strip {
     this.peak.textContent = most === 0 ? "" : `peak ${grouped(most)}`;
     this.root.classList.toggle("none", most === 0);
     this.picture.setAttribute("aria-label",
-      `${data.route}, ${this.kind}: ${grouped(sum(data.numbers))} in the last hour` +
+      `${data.route}, ${this.kind}: ${grouped(sum(data.numbers))} in the ` +
+        (data.uncounted === 0 ? "last hour" : `last ${count(this.bars.length - data.uncounted, "minute")}`) +
         (most === 0 ? "" : `, at most ${grouped(most)} in a minute`));
   }
 }
@@ -79,22 +80,21 @@ class Strip {
 export class Chart {
   constructor() {
     this.body = el("tbody");
-    this.readout = el("p", { class: "readout faint", "aria-hidden": "true" }, "\u00A0");
+    this.readout = el("p.readout.faint", { "aria-hidden": "true" }, "\u00A0");
+    this.since = el("span.faint");
     this.minutesBody = el("tbody");
     this.minutes =
-      el("details", { class: "minutes", ontoggle: () => this.#fillMinutes() }, el("summary", {}, "Numbers by minute"),
-        el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Numbers by minute" },
-          el("table", {}, el("caption", { class: "unseen" }, "Calls by minute and route, newest first"),
-            el("thead", {}, el("tr", {}, ["Minute", "Route", "Sent", "Dropped", "Unknown", "Not sent",
-              "Rejected"].map((head, at) => el("th", { scope: "col", class: at > 1 ? "number" : undefined }, head)))),
+      el("details.minutes", { ontoggle: () => this.#fillMinutes() }, el("summary", "Numbers by minute"),
+        el("div.scroll", { tabindex: "0", role: "region", "aria-label": "Numbers by minute" },
+          table("table", "Calls by minute and route, newest first",
+            ["Minute", "Route",
+              ...["Sent", "Dropped", "Unknown", "Not sent", "Rejected"].map(
+                (head) => el("th.number", { scope: "col" }, head))],
             this.minutesBody)));
-    this.root = el("section", { "aria-labelledby": "hour-head", class: "hour" },
-      el("div", { class: "section-head" }, el("h2", { id: "hour-head" }, "Last hour"), this.readout),
-      el("table", { class: "flows" }, el("caption", { class: "unseen" }, "Calls by route in the last hour"),
-        el("thead", {},
-          el("tr", {}, el("th", { scope: "col" }, "Route"), el("th", { scope: "col", class: "now" }, "Now"),
-            STRIPS.map((kind) => el("th", { scope: "col" }, kindMark(kind),
-                         el("span", { class: "faint axis" }, "\u221260 min \u2192 now"))))),
+    this.root = section("hour-head", "Last hour", [this.since, this.readout],
+      table("table.flows", "Calls by route in the last hour",
+        ["Route", "Now", ...STRIPS.map((kind) => el("th", { scope: "col" }, kindMark(kind),
+                           el("span.faint.axis", "−60 min → now")))],
         this.body),
       this.minutes);
     this.rows = new Map();
@@ -110,20 +110,25 @@ export class Chart {
       this.body.replaceChildren(...[...this.rows.values()].map((row) => row.root));
     }
     const start = Date.parse(stats.minutes.start);
+    this.from = stats.minutes.counted_from;
+    this.uncounted = Math.floor((Date.parse(this.from) - start) / MINUTE_MS);
+    const whole = this.from === stats.minutes.start;
+    this.since.replaceChildren(...(whole ? [] : ["counted since ", timeOf(this.from, false)]));
     for (const route of stats.routes) {
       const row = this.rows.get(route.name);
       row.now.replaceChildren(...this.#now(route));
-      row.strips.forEach((strip) => strip.update({ start, route: route.name, numbers: route[strip.kind] }));
+      row.strips.forEach((strip) => strip.update(
+        { start, route: route.name, numbers: route[strip.kind], uncounted: this.uncounted }));
     }
     this.#fillMinutes();
   }
 
   #row(name, length) {
     const strips = STRIPS.map((kind) => new Strip(kind, length, (at, strip) => this.#read(at, strip)));
-    const now = el("td", { class: "now", "data-head": "Now" });
+    const now = el("td.now", { "data-head": "Now" });
     const link = el("a", { href: `#/?${new URLSearchParams({ route: name })}`, title: "Its records" }, name);
     return {
-      root: el("tr", {}, el("th", { scope: "row" }, link), now, strips.map((strip) => strip.root)),
+      root: el("tr", el("th", { scope: "row" }, link), now, strips.map((strip) => strip.root)),
       strips,
       now
     };
@@ -133,9 +138,9 @@ export class Chart {
     const others =
       [["not sent", sum(route.not_sent)], ["rejected", sum(route.rejected)]].filter(([, number]) => number > 0);
     return [
-      el("div", {}, `${grouped(route.in_flight)} in flight`,
+      el("div", `${grouped(route.in_flight)} in flight`,
         route.waiting > 0 ? `, ${grouped(route.waiting)} waiting` : ""),
-      el("div", { class: "faint" }, others.map(([word, number]) => `${grouped(number)} ${word}`).join(", ")),
+      el("div.faint", others.map(([word, number]) => `${grouped(number)} ${word}`).join(", ")),
     ];
   }
 
@@ -144,12 +149,11 @@ export class Chart {
       this.readout.textContent = "\u00A0";
       return;
     }
-    const { start, route, numbers } = strip.data;
+    const { start, route, numbers, uncounted } = strip.data;
     this.readout.replaceChildren(timeOf(new Date(start + at * MINUTE_MS).toISOString(), false),
-      `  ${route}: ${grouped(numbers[at])} ${strip.kind}`);
+      at < uncounted ? "  not counted" : `  ${route}: ${grouped(numbers[at])} ${strip.kind}`);
   }
 
-  /* Filled only while it is open, and not while somebody is in it. */
   #fillMinutes() {
     if (!this.minutes.open || this.stats === undefined || isBusy(this.minutesBody)) {
       return;
@@ -165,14 +169,19 @@ export class Chart {
         }
       }
     }
-    this.minutesBody.replaceChildren(
-      ...(rows.length > 0 ? rows : [el("tr", {}, el("td", { colspan: "7" }, "No call in the last hour."))]));
+    if (rows.length === 0) {
+      rows.push(el("tr", el("td", { colspan: "7" }, "No call.")));
+    }
+    if (this.from !== this.stats.minutes.start) {
+      rows.push(el("tr", el("td", { colspan: "7", class: "faint" }, "Not counted before ", timeOf(this.from, false))));
+    }
+    this.minutesBody.replaceChildren(...rows);
   }
 
   #minuteRow(start, at, route, cells) {
-    return el("tr", {}, el("td", {}, timeOf(new Date(start + at * MINUTE_MS).toISOString(), false)),
-      el("td", {}, route),
-      cells.map(([kind, number]) => el("td", { class: "number" },
+    return el("tr", el("td", timeOf(new Date(start + at * MINUTE_MS).toISOString(), false)),
+      el("td", route),
+      cells.map(([kind, number]) => el("td.number",
                   number === 0 ? "0" : el("a", { href: minuteFilter(start, at, route, kind) }, grouped(number)))));
   }
 }

@@ -5,10 +5,10 @@
 
 import * as api from "./dashboard/api.js";
 import {AuditView} from "./dashboard/audit.js";
-import {resolve} from "./dashboard/change.js";
+import {resolve, resolveOffer} from "./dashboard/change.js";
 import {Chart} from "./dashboard/chart.js";
-import {el, timeOf} from "./dashboard/dom.js";
-import {DoubtView, KeysView} from "./dashboard/lists.js";
+import {submit, timeOf} from "./dashboard/dom.js";
+import {EffectsView, KeysView} from "./dashboard/lists.js";
 import {Status} from "./dashboard/status.js";
 import {StoryView} from "./dashboard/story.js";
 
@@ -34,12 +34,13 @@ const goTo = (path) => (filter) => {
   }
 };
 const onResolve = (effect) => resolve(effect, () => show());
-const audit = new AuditView({ go: goTo(""), onResolve });
+const offer = (effect) => resolveOffer(effect, () => show());
+const audit = new AuditView({ go: goTo(""), offer });
 const views = {
   "": { view: audit, parts: [chart.root, audit.root], title: "Audit" },
-  "key": { view: new StoryView({ onResolve }), title: "Key" },
+  "key": { view: new StoryView({ offer }), title: "Key" },
   "keys": { view: new KeysView({ go: goTo("keys") }), title: "Keys" },
-  "in-doubt": { view: new DoubtView({ onResolve }), title: "In doubt" },
+  "effects": { view: new EffectsView({ onResolve }), title: "Effects" },
 };
 
 let current;
@@ -49,8 +50,6 @@ let timer;
 let failures = 0;
 let statsDue = 0;
 let lostSince;
-
-/* ---- which view ---- */
 
 /* "#/key/default/order-17?token=42": the view's name, what follows it, and the filter. */
 function readHash() {
@@ -89,7 +88,7 @@ async function show() {
   showParts(name);
   opened = true;
   opening++;
-  document.title = `${name === "key" ? parts[1] : current.title} \u00B7 Fencegate`;
+  document.title = `${name === "key" ? parts[1] : current.title} · Fencegate`;
   try {
     await current.view.open(parameters, parts);
   } catch (error) {
@@ -98,8 +97,6 @@ async function show() {
     opening--;
   }
 }
-
-/* ---- the beat ---- */
 
 async function beat() {
   clearTimeout(timer);
@@ -156,26 +153,28 @@ function failed(error) {
   banner.hidden = false;
 }
 
-/* ---- the token ---- */
+const closeDialogs = () => document.querySelectorAll("dialog").forEach((dialog) => dialog.close());
+
+function showLogin(asked) {
+  login.hidden = !asked;
+  [place, nav, forgetButton, status.pill].forEach((part) => {
+    part.hidden = asked;
+  });
+}
 
 function askToken(wrong) {
   api.token.forget();
   clearTimeout(timer);
-  document.querySelectorAll("dialog").forEach((dialog) => dialog.close());
-  login.hidden = false;
-  place.hidden = true;
-  nav.hidden = true;
-  forgetButton.hidden = true;
+  closeDialogs();
+  showLogin(true);
   banner.hidden = true;
-  status.pill.hidden = true;
   document.getElementById("version").textContent = "";
   document.getElementById("wrong-token").hidden = !wrong;
   document.getElementById("token").focus();
 }
 
 /* A token that no header can carry is wrong without being asked about. */
-function takeToken(event) {
-  event.preventDefault();
+function takeToken() {
   const input = document.getElementById("token");
   const text = input.value.trim();
   input.value = "";
@@ -187,15 +186,11 @@ function takeToken(event) {
   enter().then(focusHead);
 }
 
-function focusHead() { document.querySelector("#view h2[tabindex]")?.focus({ preventScroll: true }); }
+function focusHead() { document.querySelector("#view > :last-child h2")?.focus({ preventScroll: true }); }
 
 /* Goes in with the token there is; the first answer says whether it is the right one. */
 async function enter() {
-  login.hidden = true;
-  place.hidden = false;
-  status.pill.hidden = false;
-  nav.hidden = false;
-  forgetButton.hidden = false;
+  showLogin(false);
   failures = 0;
   statsDue = 0;
   opened = false;
@@ -212,8 +207,6 @@ function forget() {
   place.replaceChildren();
   location.reload(); /* nothing of what was seen stays in memory */
 }
-
-/* ---- start ---- */
 
 /* Names that a page on the internet can't have; the gateway's own rule, which its data calls enforce. */
 function isPrivate(host) {
@@ -242,15 +235,13 @@ async function begin() {
 }
 
 window.addEventListener("hashchange", async () => {
+  closeDialogs();
   await show();
   focusHead();
 });
 document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : beat()));
-document.querySelector("#login form").addEventListener("submit", takeToken);
-document.querySelector(".skip").addEventListener("click", (event) => {
-  event.preventDefault();
-  document.getElementById("main").focus();
-});
+document.querySelector("#login form").addEventListener("submit", submit(takeToken));
+document.querySelector(".skip").addEventListener("click", submit(() => document.getElementById("main").focus()));
 forgetButton.addEventListener("click", forget);
 document.getElementById("start").remove();
 begin();

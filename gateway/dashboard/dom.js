@@ -3,27 +3,45 @@
  * function here takes markup.
  */
 
-function fill(node, attributes, children) {
-  for (const [name, value] of Object.entries(attributes ?? {})) {
+function fill(create, name, first, ...others) {
+  const [tag, ...classes] = name.split(".");
+  const node = create(tag);
+  const attributes = first?.constructor === Object ? first : {};
+  const children = first === attributes ? others : [first, ...others];
+  if (classes.length > 0) {
+    node.setAttribute("class", classes.join(" "));
+  }
+  for (const [key, value] of Object.entries(attributes)) {
     if (value === undefined || value === null || value === false) {
       continue;
     }
-    if (name.startsWith("on")) {
-      node.addEventListener(name.slice(2), value);
+    if (key.startsWith("on")) {
+      node.addEventListener(key.slice(2), value);
     } else {
-      node.setAttribute(name, value === true ? "" : value);
+      node.setAttribute(key, value === true ? "" : value);
     }
   }
   node.append(...children.flat(Infinity).filter((child) => child !== undefined && child !== null && child !== false));
   return node;
 }
 
-/* el("a", { href: "#/" }, "text", node, [more]): absent children and attributes are left out. */
-export function el(name, attributes, ...children) { return fill(document.createElement(name), attributes, children); }
+/* el("a.button.main", { href: "#/" }, "text", node, [more]): absent children and attributes are left out. */
+export const el = (...parts) => fill((tag) => document.createElement(tag), ...parts);
 
-export function svg(name, attributes, ...children) {
-  return fill(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
-}
+export const svg = (...parts) => fill((tag) => document.createElementNS("http://www.w3.org/2000/svg", tag), ...parts);
+
+/* A head is text, or a cell of its own. */
+export const table = (name, caption, heads, body) => el(name, el("caption.unseen", caption),
+  el("thead", el("tr", heads.map((head) => (head instanceof Node ? head : el("th", { scope: "col" }, head))))), body);
+
+/* A view or a part of it, under its name. */
+export const section = (id, name, beside, ...content) => el("section", { "aria-labelledby": id },
+  el("div.section-head", el("h2", { id, tabindex: "-1" }, name), beside), content);
+
+export const submit = (work) => (event) => {
+  event.preventDefault();
+  work(event);
+};
 
 const two = (number) => String(number).padStart(2, "0");
 
@@ -37,13 +55,13 @@ function offsetOf(date) {
 export function timeOf(text, milliseconds = true) {
   const date = new Date(text);
   if (Number.isNaN(date.getTime())) {
-    return el("span", {}, text);
+    return el("span", text);
   }
   const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
   const clock = `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
   const rest = milliseconds ? "." + String(date.getMilliseconds()).padStart(3, "0") : "";
-  return el("time", { datetime: text, title: `${text} (UTC)` }, el("span", { class: "faint" }, day + " "), clock + rest,
-    el("span", { class: "faint" }, " " + offsetOf(date)));
+  return el("time", { datetime: text, title: `${text} (UTC)` }, faint(day + " "), clock + rest,
+    faint(" " + offsetOf(date)));
 }
 
 /* Characters that don't show, or that turn the direction of what follows. A joiner inside an emoji is none of them. */
@@ -75,11 +93,14 @@ export function storyLink(namespace, key, parameters = {}) {
   return `#/key/${encodeURIComponent(namespace)}/${encodeURIComponent(key)}${query === "" ? "" : "?" + query}`;
 }
 
+export const effectLink = ({ namespace = "default", key }, id) => el("a.token",
+  { href: key === undefined ? `#/?effect_id=${id}` : storyLink(namespace, key, { effect: id }) }, id);
+
 /* A key as a link to its story. Namespaces other than the default are shown before it. */
 export function keyLink(namespace, key) {
   const link =
     outside(key, "a", { class: "key", dir: "auto", href: storyLink(namespace, key), title: "The story of this key" });
-  return namespace === "default" ? link : [el("span", { class: "faint" }, namespace + " / "), link];
+  return namespace === "default" ? link : [faint(namespace + " / "), link];
 }
 
 export function textField(name, attributes) {
@@ -87,12 +108,15 @@ export function textField(name, attributes) {
     "input", { name, type: "text", autocomplete: "off", spellcheck: "false", autocapitalize: "off", ...attributes });
 }
 
-export function token(text) { return el("span", { class: "token" }, text); }
+export const token = (text) => el("span.token", text);
 
-/* True when the user is at work inside `node`: then it must not be rebuilt under the fingers. */
+export const faint = (...children) => el("span.faint", ...children);
+
+export const button = (words, onclick, more) => el("button", { type: "button", onclick, ...more }, words);
+
+/* Is somebody at work inside `node`? Then it must not be rebuilt. */
 export function isBusy(node) {
   return node.contains(document.activeElement) && document.activeElement !== document.body;
 }
 
-/* Says something to screen readers, politely: what is shown elsewhere already. */
 export function announce(text) { document.getElementById("announce").textContent = text; }

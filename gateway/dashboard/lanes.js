@@ -1,11 +1,11 @@
 /*
  * A key's records as a picture: a lane for each token, time from left to right in the order of writing. The token that
  * holds the fence has the thick line; a takeover steps down to the next lane, and a late call stands out above it.
- *
- * For the eye only: the words above it and the lists below it say the same.
+ * For the eye only: words and lists around it say the same.
  */
 
 import {el, svg} from "./dom.js";
+import {kindMark} from "./records.js";
 import {higher, KINDS} from "./words.js";
 
 const EVENTS_MAX = 60;
@@ -18,8 +18,8 @@ const LANE = 34;
 const TOP = 20;
 
 const ACCEPTED = new Set(["sent", "unknown", "not-sent", "raised"]);
+const accepted = (record) => ACCEPTED.has(record.kind) && (!record.would_drop || record.reason === "superseded");
 
-/* The newest events of at most LANES_MAX tokens, oldest first. */
 function choose(records) {
   const tokens = new Set();
   const events = [];
@@ -45,35 +45,32 @@ function holders(events) {
   return events.map((record) => {
     if (record.kind === "reset") {
       holder = undefined;
-    } else if (ACCEPTED.has(record.kind) && (holder === undefined || higher(record.token, holder))) {
-      holder = record.token;
-    } else if (record.kind === "dropped" && holder === undefined && record.highest !== undefined) {
-      holder = record.highest;
+    } else {
+      const shown = accepted(record) ? record.token : record.highest;
+      holder = shown !== undefined && (holder === undefined || higher(shown, holder)) ? shown : holder;
     }
     return holder;
   });
 }
 
-/* Where the at-th event stands; few events are set further apart. */
 function scale(events, tokens) {
   const left = 34 + DIGIT * Math.max(...tokens.map((text) => text.length));
   const step = Math.min(STEP_MAX, Math.max(STEP_MIN, WIDE / events.length));
   return { left, width: left + (events.length + 0.5) * step, across: (at) => left + at * step + STEP_MIN / 2 };
 }
 
+const line = (name, x1, x2, y1, y2) => svg(`line.${name}`, { x1, x2, y1, y2 });
+
 const down = (lane) => TOP + lane * LANE + LANE / 2;
 
 function laneLines(events, tokens, held, lane, across) {
   const own = events.map((record, at) => (record.token === tokens[lane] && record.kind !== "reset" ? at : -1))
                 .filter((at) => at >= 0);
-  const lines =
-    [svg("line", { class: "seen", x1: across(own[0]), x2: across(own.at(-1)), y1: down(lane), y2: down(lane) })];
-  for (let at = 0; at < held.length; at++) {
-    if (held[at] === tokens[lane]) {
-      lines.push(svg("line", { class: "holds", x1: across(at), x2: across(at + 1), y1: down(lane), y2: down(lane) }));
-    }
-  }
-  return lines;
+  const y = down(lane);
+  return [
+    line("seen", across(own[0]), across(own.at(-1)), y, y),
+    held.map((token, at) => token === tokens[lane] && line("holds", across(at), across(at + 1), y, y))
+  ];
 }
 
 function takeovers(tokens, held, height, across) {
@@ -83,23 +80,20 @@ function takeovers(tokens, held, height, across) {
       return [];
     }
     if (holder === undefined) {
-      return [svg("line", { class: "reset", x1: across(at), x2: across(at), y1: TOP, y2: height })];
+      return line("reset", across(at), across(at), TOP, height);
     }
     const from = tokens.indexOf(earlier);
     const to = tokens.indexOf(holder);
-    return from < 0 || to < 0 ?
-      [] :
-      [svg("line", { class: "takeover", x1: across(at), x2: across(at), y1: down(from), y2: down(to) })];
+    return from < 0 || to < 0 ? [] : line("takeover", across(at), across(at), down(from), down(to));
   });
 }
 
 function mark(record, at, tokens, across) {
   const lane = record.kind === "reset" ? -0.5 : tokens.indexOf(record.token);
   return svg("g", { class: `mark is-${record.kind}`, transform: `translate(${across(at)} ${down(lane)})` },
-    svg("title", {},
-      `${record.time} ${KINDS[record.kind]?.label ?? record.kind} ${record.reason ?? ""} ${record.method ?? ""} ${
-        record.path ?? ""}`),
-    svg("circle", { r: 10 }), svg("text", { "text-anchor": "middle", y: 4 }, KINDS[record.kind]?.glyph ?? "\u00B7"));
+    svg("title",
+      [record.time, KINDS[record.kind]?.label ?? record.kind, record.reason, record.method, record.path].join(" ")),
+    svg("circle", { r: 10 }), svg("text", { "text-anchor": "middle", y: 4 }, KINDS[record.kind]?.glyph ?? "·"));
 }
 
 /* `records` oldest first. Nothing where there are fewer than two events. */
@@ -118,8 +112,7 @@ export function lanes(records, highest) {
     "text-anchor": "end"
   },
                               text));
-  const picture = svg("svg", {
-    class: "lanes",
+  const picture = svg("svg.lanes", {
     role: "img",
     width,
     height,
@@ -131,11 +124,10 @@ export function lanes(records, highest) {
     labels, events.map((record, at) => mark(record, at, tokens, across)));
   const shown = new Set(events.map((record) => record.kind));
   return [
-    el("div",
-      { class: "scroll picture", tabindex: "0", role: "region", "aria-label": "Tokens in the order of their calls" },
+    el("div.scroll.picture",
+      { tabindex: "0", role: "region", "aria-label": "Tokens in the order of their calls" },
       picture),
-    el("p", { class: "legend faint" }, Object.entries(KINDS).filter(([kind]) => shown.has(kind)).map(([kind,
-      words]) => el("span", { class: `kind is-${kind}` }, el("span", { class: "glyph" }, words.glyph), words.label)),
-      el("span", { class: "key-holds" }, "holds the fence"), " oldest on the left")
+    el("p.legend.faint", Object.keys(KINDS).filter((kind) => shown.has(kind)).map((kind) => kindMark(kind)),
+      el("span.key-holds", "holds the fence"), " oldest on the left")
   ];
 }

@@ -1,31 +1,28 @@
 /*
- * The two lists beside the audit: keys with their fences, and effects in doubt. Each is a page at a time.
+ * The lists beside the audit: keys with their fences, and effects of which something is open. Each is a page at a time.
  */
 
 import * as api from "./api.js";
-import {el, keyLink, outside, storyLink, textField, timeOf, token} from "./dom.js";
+import {
+  button, effectLink, el, isBusy, keyLink, outside, section, storyLink, submit, table, textField, timeOf, token
+} from "./dom.js";
 import {grouped} from "./words.js";
 
 const PAGE = 100;
-
-function table(caption, heads, body) {
-  return el("table", { class: "list" }, el("caption", { class: "unseen" }, caption),
-    el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head)))), body);
-}
+const LOOK_MS = 5000;
 
 function row(heads, cells) {
-  return el("tr", {}, cells.map((cell, at) => el("td", { "data-head": heads[at] }, el("div", {}, cell))));
+  return el("tr", cells.map((cell, at) => el("td", { "data-head": heads[at] }, el("div", cell))));
 }
 
-/* What the two have in common: pages that are appended, words where there is nothing, problems in words. */
 class Paged {
   constructor(caption, heads, nothing) {
     this.heads = heads;
     this.nothing = nothing;
     this.body = el("tbody");
-    this.note = el("p", { class: "empty", role: "status" });
-    this.moreButton = el("button", { type: "button", hidden: true, onclick: () => this.more() }, "More");
-    this.table = table(caption, heads, this.body);
+    this.note = el("p.empty", { role: "status" });
+    this.moreButton = button("More", () => this.more(), { hidden: true });
+    this.table = table("table.list", caption, heads, this.body);
     this.parts = [this.table, this.note, this.moreButton];
     this.turn = 0;
   }
@@ -35,6 +32,7 @@ class Paged {
     this.look = look;
     this.next = undefined;
     this.loaded = false;
+    this.first = true;
     await this.more();
   }
 
@@ -49,20 +47,19 @@ class Paged {
       if (this.next === undefined) {
         this.body.replaceChildren(...rows);
       } else {
+        this.first = false;
         this.body.append(...rows);
       }
       this.loaded = true;
       this.next = page.next ?? undefined;
       this.moreButton.hidden = this.next === undefined;
-      this.note.textContent = this.body.children.length === 0 ? this.nothing : "";
+      this.note.textContent = this.body.children.length === 0 && page.next === null ? this.nothing : "";
       this.table.hidden = this.body.children.length === 0;
     } catch (error) {
       if (turn !== this.turn) {
         return;
       }
-      if (!(error instanceof api.Refusal) || error.status === 401) {
-        throw error;
-      }
+      api.passOn(error);
       this.loaded = true;
       this.note.textContent = api.inWords(error);
     }
@@ -75,26 +72,22 @@ export class KeysView {
     this.namespace = textField("namespace", { placeholder: "default" });
     this.paged =
       new Paged("Keys with a fence", ["Key", "Fence", "Since", "In flight"], "No key with a fence begins like this.");
-    const form = el("form", {
-      class: "filter",
+    const form = el("form.filter", {
       role: "search",
       "aria-label": "Find a key",
-      onsubmit: (event) => {
-        event.preventDefault();
-        if (event.submitter?.name === "open" && this.key.value !== "") {
+      onsubmit: submit(({ submitter }) => {
+        if (submitter?.name === "open" && this.key.value !== "") {
           location.hash = storyLink(this.namespace.value || "default", this.key.value);
         } else {
           go({ prefix: this.key.value, namespace: this.namespace.value });
         }
-      }
+      })
     },
-      el("label", { class: "for-key" }, el("span", {}, "Key, or how it begins"), this.key),
-      el("label", {}, el("span", {}, "Namespace"), this.namespace),
-      el("div", { class: "buttons" }, el("button", { class: "main", name: "list" }, "List"),
+      el("label.for-key", el("span", "Key, or how it begins"), this.key),
+      el("label", el("span", "Namespace"), this.namespace),
+      el("div.buttons", el("button.main", { name: "list" }, "List"),
         el("button", { name: "open" }, "Open this key")));
-    this.root = el("section", { "aria-labelledby": "keys-head" },
-      el("div", { class: "section-head" }, el("h2", { id: "keys-head", tabindex: "-1" }, "Keys")), form,
-      this.paged.parts);
+    this.root = section("keys-head", "Keys", [], form, this.paged.parts);
   }
 
   async open(parameters) {
@@ -118,42 +111,67 @@ export class KeysView {
   }
 }
 
-export class DoubtView {
+const EFFECTS = {
+  "in-doubt": {
+    head: "In doubt",
+    words: "Under way when the gateway died or was forced to stop. Ask the partner, then write down what it says.",
+    nothing: "No effect is in doubt.",
+  },
+  "unknown": {
+    head: "Unknown",
+    words: "Recorded as unknown, not resolved since. Here too only the partner knows.",
+    nothing: "No other outcome is unknown.",
+    more: "Reason",
+  },
+  "in-flight": {
+    head: "Under way",
+    words: "At the partner or waiting for their turn, on routes with ledger: effects.",
+    nothing: "No such call is under way.",
+    more: "Client",
+  },
+};
+
+export class EffectsView {
   constructor({ onResolve }) {
-    this.paged = new Paged("Effects in doubt, oldest first", ["Time", "Effect", "Key", "Token", "Request", "Route", ""],
-      "No effect is in doubt.");
     this.onResolve = onResolve;
-    this.root = el("section", { "aria-labelledby": "doubt-head" },
-      el("div", { class: "section-head" }, el("h2", { id: "doubt-head", tabindex: "-1" }, "In doubt")),
-      el("p", { class: "faint" },
-        "Calls that were under way when the gateway died or was forced to stop. Their bytes may have reached the partner: ask it, then write down what it says."),
-      this.paged.parts);
+    this.lists = Object.entries(EFFECTS).map(([state, list]) => ({
+      state,
+      ...list,
+      paged: new Paged(`${list.head}, oldest first`,
+        ["Since", "Effect", "Key", "Token", "Request", "Route", list.more ?? [], ""].flat(), list.nothing)
+    }));
+    this.root = section("effects-head", "Effects", [], this.lists.map(({ head, words, paged }) =>
+      el("section", { "aria-label": head }, el("h3", head), el("p.faint", words), paged.parts)));
   }
 
   async open() {
-    await this.paged.start(async (after) => {
-      const page = await api.effects({ after, limit: PAGE });
-      return { next: page.next_after, cells: page.effects.map((effect) => this.#cells(effect)) };
-    });
+    this.due = Date.now() + LOOK_MS;
+    for (const list of this.lists) {
+      await list.paged.start(async (after) => {
+        const page = await api.effects(list.state, { after, limit: PAGE });
+        const effects = page.effects.filter((effect) => effect.reason !== "gateway-crash"); /* those are in doubt */
+        return { next: page.next_after, cells: effects.map((effect) => this.#cells(effect, list)) };
+      });
+    }
   }
 
-  #cells(effect) {
-    const link =
-      el("a", { class: "token", href: storyLink(effect.namespace, effect.key, { effect: effect.id }) }, effect.id);
-    const button = el("button", {
-      type: "button",
-      "aria-label": `Resolve effect ${effect.id}`,
-      onclick: () => this.onResolve({...effect, effect_id: effect.id })
-    },
-      "Resolve\u2026");
+  #cells(effect, { state, more }) {
+    const { id, namespace, key } = effect;
     return [
-      timeOf(effect.time), link, keyLink(effect.namespace, effect.key), token(effect.token),
-      [`${effect.method} `, outside(effect.path)], outside(effect.route), button
+      timeOf(effect.time), effectLink(effect, id), key === undefined ? "" : keyLink(namespace, key),
+      token(effect.token), [`${effect.method} `, outside(effect.path ?? "")], outside(effect.route ?? ""),
+      ...(more === undefined ? [] : [effect[more.toLowerCase()]]),
+      state === "in-flight" ?
+        "" :
+        button("Resolve…", () => this.onResolve({...effect, effect_id: id }),
+          { "aria-label": `Resolve effect ${id}` })
     ];
   }
 
+  /* Not while somebody is in a list, or has gone on to its next page. */
   async tick() {
-    if (!this.paged.loaded) {
+    const free = ({ paged }) => paged.first && !isBusy(paged.table);
+    if (Date.now() >= this.due && getSelection().isCollapsed && this.lists.every(free)) {
       await this.open();
     }
   }

@@ -3,21 +3,22 @@
  * which say what goes in; nothing here asks the gateway.
  */
 
-import {el, keyLink, outside, storyLink, timeOf, token} from "./dom.js";
-import {bytes, explain, grouped, KINDS} from "./words.js";
+import {effectLink, el, faint, keyLink, outside, storyLink, table, timeOf, token} from "./dom.js";
+import {bytes, explain, grouped, KINDS, ofStore} from "./words.js";
 
-/* "x dropped", or "x 3 dropped". */
-export function kindMark(kind, number) {
+export function kindMark(kind, number, means = KINDS[kind]?.means) {
   const known = KINDS[kind];
-  return el("span", { class: `kind ${known === undefined ? "" : "is-" + kind}`, title: known?.means },
-    el("span", { class: "glyph", "aria-hidden": "true" }, known?.glyph ?? "\u00B7"),
+  return el("span", { class: `kind ${known === undefined ? "" : "is-" + kind}`, title: means },
+    el("span.glyph", { "aria-hidden": "true" }, known?.glyph ?? "·"),
     number === undefined ? "" : grouped(number) + " ", known?.label ?? kind);
 }
 
+const meaning = (record) => (ofStore(record) ? "all fences of the store" : KINDS[record.kind]?.means);
+
 function what(record) {
   return [
-    kindMark(record.kind), " ", outside(record.reason ?? "", "bdi", { class: "faint" }),
-    record.would_drop ? el("span", { class: "faint" }, " (observed)") : ""
+    kindMark(record.kind, undefined, meaning(record)), " ", outside(record.reason ?? "", "bdi", { class: "faint" }),
+    record.would_drop ? faint(" (observed)") : ""
   ];
 }
 
@@ -27,7 +28,7 @@ function tokenAndFence(record) {
     return "";
   }
   const higherFence = record.highest !== undefined && record.highest !== record.token;
-  return [token(record.token), higherFence ? [el("span", { class: "faint" }, " < "), token(record.highest)] : ""];
+  return [token(record.token), higherFence ? [faint(" < "), token(record.highest)] : ""];
 }
 
 function request(record) {
@@ -52,7 +53,6 @@ const COLUMNS = [
   { head: "Client", show: (r) => r.client ?? "", class: "client" },
 ];
 
-/* What a field is called, where its name doesn't say it. */
 const NAMES = {
   id: "Record",
   kind: "What",
@@ -66,7 +66,8 @@ const NAMES = {
 };
 const SHOWN = {
   time: (value) => timeOf(value),
-  kind: (value) => [kindMark(value), `: ${KINDS[value]?.means ?? ""}`],
+  kind: (value, record) => [kindMark(value), `: ${meaning(record) ?? ""}`],
+  effect_id: (value, record) => effectLink(record, value),
   token,
   highest: token,
   id: token,
@@ -76,48 +77,39 @@ const SHOWN = {
 };
 
 function fieldList(record) {
-  return el("dl", { class: "fields" }, Object.entries(record).map(([name, value]) => {
+  return el("dl.fields", Object.entries(record).map(([name, value]) => {
     const words = name.replaceAll("_", " ");
-    return el("div", {}, el("dt", {}, NAMES[name] ?? words[0].toUpperCase() + words.slice(1)),
-      el("dd", {}, SHOWN[name]?.(value) ?? (name === "effect_id" ? effectLink(record) : outside(String(value)))));
+    return el("div", el("dt", NAMES[name] ?? words[0].toUpperCase() + words.slice(1)),
+      el("dd", SHOWN[name]?.(value, record) ?? outside(String(value))));
   }));
 }
 
-function effectLink(record) {
-  const text = token(record.effect_id);
-  return record.key === undefined ?
-    text :
-    el("a", { href: storyLink(record.namespace ?? "default", record.key, { effect: record.effect_id }) }, text);
-}
-
-/* Where a reader wants to go from here. */
-function onward(record, onResolve) {
+function onward(record, offer) {
   const links = [];
   const namespace = record.namespace ?? "default";
   if (record.kind === "dropped" && record.highest !== undefined && record.highest !== record.token) {
-    links.push(el("a", { class: "button", href: storyLink(namespace, record.key, { token: record.highest }) },
+    links.push(el("a.button", { href: storyLink(namespace, record.key, { token: record.highest }) },
       "What token ", token(record.highest), " did"));
   }
   if (record.key !== undefined) {
-    links.push(el("a", { class: "button", href: storyLink(namespace, record.key) }, "Story of this key"));
+    links.push(el("a.button", { href: storyLink(namespace, record.key) }, "Story of this key"));
   }
   if (record.kind === "unknown" && record.effect_id !== undefined) {
-    links.push(el("button", { type: "button", onclick: () => onResolve(record) }, "Resolve\u2026"));
+    links.push(offer(record));
   }
-  return el("p", { class: "onward" }, links);
+  return el("p.onward", links);
 }
 
 export class RecordTable {
-  /* onResolve(record) is called for the effect of an `unknown` record. */
-  constructor({ caption, withKey, onResolve }) {
+  /* offer(record) gives what can be done about an `unknown` record's effect. */
+  constructor({ caption, withKey, offer }) {
     this.columns = COLUMNS.filter((column) => withKey || column.key !== true);
-    this.onResolve = onResolve;
+    this.offer = offer;
     this.rows = []; /* newest first: { record, row, details } */
     this.body = el("tbody");
-    this.root = el("table", { class: "records" }, el("caption", { class: "unseen" }, caption),
-      el("thead", {},
-        el("tr", {}, this.columns.map((column) => el("th", { scope: "col", class: column.class }, column.head)),
-          el("th", { scope: "col" }, el("span", { class: "unseen" }, "Details")))),
+    this.root = table("table.records", caption,
+      [...this.columns.map((column) => el("th", { scope: "col", class: column.class }, column.head)),
+        el("th", { scope: "col" }, el("span.unseen", "Details"))],
       this.body);
   }
 
@@ -128,7 +120,6 @@ export class RecordTable {
     this.body.replaceChildren();
   }
 
-  /* Records newest first, put below what is there. */
   append(records) {
     const entries = records.map((record) => this.#entry(record));
     this.rows.push(...entries);
@@ -165,15 +156,15 @@ export class RecordTable {
       "aria-label": `Details of record ${record.id}`,
       onclick: () => this.#toggle(entry, button)
     },
-      "\u22EF");
+      "⋯");
     const cells = this.columns.map(
-      (column) => el("td", { class: column.class, "data-head": column.head }, el("div", {}, column.show(record))));
+      (column) => el("td", { class: column.class, "data-head": column.head }, el("div", column.show(record))));
     entry.row = el("tr", {
       class: `row is-${record.kind}`,
       "data-id": record.id,
       onclick: (event) => this.#rowClicked(event, entry, button)
     },
-      cells, el("td", { class: "last" }, button));
+      cells, el("td.last", button));
     return entry;
   }
 
@@ -187,9 +178,9 @@ export class RecordTable {
   #toggle(entry, button) {
     const open = entry.details === undefined;
     if (open) {
-      entry.details = el("tr", { class: "details" },
-        el("td", { colspan: String(this.columns.length + 1) }, el("p", { class: "why" }, explain(entry.record)),
-          onward(entry.record, this.onResolve), fieldList(entry.record)));
+      entry.details = el("tr.details",
+        el("td", { colspan: String(this.columns.length + 1) }, el("p.why", explain(entry.record)),
+          onward(entry.record, this.offer), fieldList(entry.record)));
       entry.row.after(entry.details);
     } else {
       entry.details.remove();

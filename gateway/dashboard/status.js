@@ -2,21 +2,20 @@
  * How the gateway is: ready or not, what is wrong, and how near it is to its limits.
  */
 
-import {el, timeOf} from "./dom.js";
+import {el, faint, timeOf} from "./dom.js";
 import {bytes, grouped, lasting} from "./words.js";
 
 const STATES = {
-  "ready": { text: "Ready", glyph: "\u25CF" },
-  "not-ready": { text: "Not ready", glyph: "\u25B2" },
-  "shutting-down": { text: "Shutting down", glyph: "\u25BC" },
+  "ready": { text: "Ready", glyph: "●" },
+  "not-ready": { text: "Not ready", glyph: "▲" },
+  "shutting-down": { text: "Shutting down", glyph: "▼" },
 };
 const NEARLY = 0.8;
 
-/* Where to look further. */
 function alarmLink(alarm) {
   const route = alarm.route === undefined ? {} : { route: alarm.route };
   const links = {
-    "in-doubt": ["#/in-doubt", "Effects in doubt"],
+    "in-doubt": ["#/effects", "Effects in doubt"],
     "token-regression": [`#/?${new URLSearchParams({...route, reason: "stale-token" })}`, "Stale calls"],
     "clock-like-token": [`#/?${new URLSearchParams(route)}`, "Records"],
   };
@@ -26,17 +25,17 @@ function alarmLink(alarm) {
 
 function alarmItem(alarm) {
   const place = alarm.route === undefined ? "" : ` on ${alarm.route}`;
-  return el("li", {}, el("strong", {}, alarm.name.replaceAll("-", " ")), `${place}: ${alarm.text}`, alarmLink(alarm),
-    el("span", { class: "faint" }, " since ", timeOf(alarm.since, false)));
+  return el("li", el("strong", alarm.name.replaceAll("-", " ")), `${place}: ${alarm.text}`, alarmLink(alarm),
+    faint(" since ", timeOf(alarm.since, false)));
 }
 
 class Gauge {
   constructor(name, href) {
     this.value = el(href === undefined ? "span" : "a", { class: "value", href });
-    this.note = el("span", { class: "faint" });
-    this.level = el("div", { class: "level" });
-    this.root = el("div", { class: "gauge" }, el("dt", {}, name),
-      el("dd", {}, this.value, this.note, el("div", { class: "bar", "aria-hidden": "true" }, this.level)));
+    this.note = el("span.faint");
+    this.level = el("div.level");
+    this.root = el("div.gauge", el("dt", name),
+      el("dd", this.value, this.note, el("div.bar", { "aria-hidden": "true" }, this.level)));
   }
 
   /* Without `most` it has no bar. */
@@ -52,36 +51,30 @@ class Gauge {
 export class Status {
   constructor() {
     this.pill = document.getElementById("state");
-    this.gauges = {
-      inFlight: new Gauge("Calls in flight"),
-      connections: new Gauge("Connections"),
-      buffered: new Gauge("Bodies held"),
-      store: new Gauge("Store"),
-      keys: new Gauge("Keys"),
-      inDoubt: new Gauge("In doubt", "#/in-doubt"),
-    };
-    this.alarms = el("ul", { class: "alarms", "aria-label": "Alarms", role: "list" });
+    this.gauges = ["Calls in flight", "Connections", "Bodies held", "Store", "Keys"].map((name) => new Gauge(name));
+    this.doubt = new Gauge("In doubt", "#/effects");
+    this.alarms = el("ul.alarms", { "aria-label": "Alarms", role: "list" });
     this.root = el("section", { "aria-label": "State and limits" }, this.alarms,
-      el("dl", { class: "gauges" }, Object.values(this.gauges).map((gauge) => gauge.root)));
+      el("dl.gauges", [...this.gauges, this.doubt].map((gauge) => gauge.root)));
   }
 
   update(stats) {
-    const state = STATES[stats.state] ?? { text: stats.state, glyph: "\u25B2" };
+    const state = STATES[stats.state] ?? { text: stats.state, glyph: "▲" };
     this.#showPill(stats.state, state.glyph, stats.reason ? `${state.text}: ${stats.reason}` : state.text);
     document.getElementById("version").textContent =
       `${stats.version}, up ${lasting(Date.parse(stats.time) - Date.parse(stats.started_at))}`;
     const { limits, store } = stats;
-    this.gauges.inFlight.show(limits.in_flight.now, limits.in_flight.max);
-    this.gauges.connections.show(limits.connections.now, limits.connections.max);
-    this.gauges.buffered.show(limits.buffered_bytes.now, limits.buffered_bytes.max, bytes);
-    this.gauges.store.show(store.used_bytes, store.max_bytes, bytes);
-    this.gauges.keys.show(store.keys);
-    this.gauges.inDoubt.show(store.in_doubt);
-    this.gauges.inDoubt.root.classList.toggle("nearly", store.in_doubt > 0);
+    const [inFlight, connections, bodies, room, keys] = this.gauges;
+    inFlight.show(limits.in_flight.now, limits.in_flight.max);
+    connections.show(limits.connections.now, limits.connections.max);
+    bodies.show(limits.buffered_bytes.now, limits.buffered_bytes.max, bytes);
+    room.show(store.used_bytes, store.max_bytes, bytes);
+    keys.show(store.keys);
+    this.doubt.show(store.in_doubt);
+    this.doubt.root.classList.toggle("nearly", store.in_doubt > 0);
     this.#showAlarms(stats);
   }
 
-  /* Rebuilt only when something about them changed. */
   #showAlarms(stats) {
     const seen = JSON.stringify(stats.alarms);
     if (seen !== this.seen) {
@@ -97,5 +90,5 @@ export class Status {
     }
   }
 
-  lost(words) { this.#showPill("lost", "\u25CB", words); }
+  lost(words) { this.#showPill("lost", "○", words); }
 }

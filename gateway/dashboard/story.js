@@ -4,7 +4,7 @@
 
 import * as api from "./api.js";
 import {raise, reset} from "./change.js";
-import {el, isBusy, outside, storyLink, timeOf, token} from "./dom.js";
+import {button, el, faint, isBusy, outside, storyLink, timeOf, token} from "./dom.js";
 import {lanes} from "./lanes.js";
 import {kindMark, RecordTable} from "./records.js";
 import {before, count, grouped, higher, KINDS, lasting} from "./words.js";
@@ -14,17 +14,21 @@ const RECORDS = 200;
 const TAKEOVERS_TOLD = 5;
 const LOOK_MS = 5000;
 
-const COUNTS = [
-  ["sent", "sent"], ["dropped", "dropped"], ["unknown", "unknown"], ["not_sent", "not-sent"], ["rejected", "rejected"],
-  ["resolved", "resolved"]
-];
+/* [kind, number], of those that there are. */
+const countsOf = (entry) => ["sent", "dropped", "unknown", "not-sent", "rejected", "resolved"]
+  .map((kind) => [kind, entry[kind.replace("-", "_")]]).filter(([, number]) => number > 0);
+
+const OPEN = {
+  "in-doubt": "This effect is in doubt: the gateway stopped while it was under way. ",
+  "unknown": "This effect's outcome is not known. ",
+  "in-flight": "This effect is under way.",
+};
 
 const late = (entry) => (entry.reasons?.["stale-token"] ?? 0) + (entry.reasons?.superseded ?? 0);
 
 /* How many resets came after this token: tokens on two sides of a reset have nothing to do with each other. */
 const era = (entry) => entry.resets_since ?? 0;
 
-/* Each accepted token with the one that it took over from, newest first. */
 function takeoversOf(history) {
   const accepted = history.tokens.filter((entry) => entry.accepted !== undefined);
   return accepted.slice(1)
@@ -34,89 +38,86 @@ function takeoversOf(history) {
 }
 
 function did(entry) {
-  const parts = [
-    ...COUNTS.map(([name, kind]) => [entry[name], KINDS[kind].label]), [entry.in_flight, "in flight"],
-    [entry.waiting, "waiting"]
-  ];
-  const said = parts.filter(([number]) => number > 0).map(([number, word]) => `${count(number, "call")} ${word}`);
-  return said.length === 0 ? "no call" : said.join(", ");
+  const parts = [...countsOf(entry).map(([kind, number]) => [KINDS[kind].label, number]),
+    ["in flight", entry.in_flight], ["waiting", entry.waiting]];
+  const said = parts.filter(([, number]) => number > 0);
+  return said.map(([word, number]) => `${count(number, "call")} ${word}`).join(", ") || "no call";
 }
+
+const BY = { call: " by a call", raise: " by a raise", restore: " by a restore" };
 
 function takeoverItem({ entry, from }) {
   const drops = late(from);
-  return el("li", {}, "Token ", token(entry.token), " took over from ", token(from.token),
+  return el("li", "Token ", token(entry.token), " took over from ", token(from.token),
     entry.accepted.by === undefined ? " before " : " at ", timeOf(entry.accepted.time),
-    entry.accepted.by === "raise" ? " by a raise" : "", "; ",
+    BY[entry.accepted.by === "call" ? undefined : entry.accepted.by] ?? "", "; ",
     drops === 0 ? ["no call of token ", token(from.token), " was dropped after that. "] :
-                  el("strong", { class: "is-dropped" }, `${count(drops, "call")} of token `, token(from.token),
+                  el("strong.is-dropped", `${count(drops, "call")} of token `, token(from.token),
                     ` ${drops === 1 ? "was" : "were"} dropped after that. `),
     "Token ", token(entry.token), ": ", did(entry), ".");
 }
 
 function resetItem(reset) {
-  return el("li", {}, "The fence was reset at ", timeOf(reset.time), ", when it stood at ", token(reset.highest),
+  return el("li", "The fence was reset at ", timeOf(reset.time), ", when it stood at ", token(reset.highest),
     reset.reason === undefined ? "." : [": ", outside(reset.reason)]);
 }
 
 function summary(history) {
   const told = takeoversOf(history);
-  const items = [...told.slice(0, TAKEOVERS_TOLD).map(takeoverItem), ...history.resets.map(resetItem)];
+  const parts = [
+    ...told.slice(0, TAKEOVERS_TOLD).map((takeover) => [era(takeover.entry), takeoverItem(takeover)]),
+    ...history.resets.toReversed().map((reset, at) => [at + 0.5, resetItem(reset)])
+  ];
+  const items = parts.sort(([left], [right]) => left - right).map(([, item]) => item); /* newest first */
   if (told.length > TAKEOVERS_TOLD) {
-    items.push(el("li", { class: "faint" }, `${count(told.length - TAKEOVERS_TOLD, "earlier takeover")} below.`));
+    items.push(el("li.faint", `${count(told.length - TAKEOVERS_TOLD, "earlier takeover")} below.`));
   }
   if (items.length === 0) {
-    items.push(el("li", {}, "No token has taken over from another here."));
+    items.push(el("li", "No token has taken over from another here."));
   }
-  return el("ul", { class: "summary" }, items);
+  return el("ul.summary", items);
 }
 
-function acceptedWords(accepted) {
+function acceptedWords({ accepted, in_flight, waiting }) {
   if (accepted === undefined) {
-    return "no acceptance on record";
+    return in_flight > 0 || waiting > 0 ? "under way" : "no acceptance on record";
   }
-  const by = { call: " by a call", raise: " by a raise" }[accepted.by] ?? " or before";
   return [
-    "accepted ", timeOf(accepted.time), by, accepted.client === undefined ? "" : ` from ${accepted.client}`,
+    "accepted ", timeOf(accepted.time), BY[accepted.by] ?? " or before",
+    accepted.client === undefined ? "" : ` from ${accepted.client}`,
     accepted.by === "raise" && accepted.reason !== undefined ? [": ", outside(accepted.reason)] : ""
   ];
 }
 
 function countMarks(entry) {
-  const marks = COUNTS.filter(([name]) => entry[name] > 0).map(([name, kind]) => kindMark(kind, entry[name]));
-  const live = [[entry.in_flight, "in flight"], [entry.waiting, "waiting"], [entry.in_doubt, "in doubt"]]
-                 .filter(([number]) => number > 0)
-                 .map(([number, word]) => el("span", {}, el("strong", {}, grouped(number)), ` ${word}`));
-  return el("div", { class: "counts" }, marks, live);
+  const others = [[entry.in_flight, "in flight"], [entry.waiting, "waiting"], [entry.in_doubt, "in doubt"],
+    [entry.would_drop, "would have been refused"]];
+  return el("div.counts", countsOf(entry).map(([kind, number]) => kindMark(kind, number)),
+    others.filter(([number]) => number > 0)
+      .map(([number, word]) => el("span", el("strong", grouped(number)), ` ${word}`)));
 }
 
 function tokenItem(entry, history, at) {
   const holds = entry.token === history.highest && era(entry) === 0;
   const next = history.tokens.slice(at + 1).find((other) => other.accepted !== undefined && era(other) === era(entry));
-  const reasons =
-    Object.entries(entry.reasons ?? {}).map(([reason, number]) => `${grouped(number)} ${reason}`).join(", ");
+  const reasons = Object.entries(entry.reasons).map(([reason, number]) => `${grouped(number)} ${reason}`).join(", ");
+  const after =
+    late(entry) > 0 && next !== undefined ? Date.parse(entry.last_seen) - Date.parse(next.accepted.time) : 0;
   return el("li", { class: holds ? "holds" : "passed" },
-    el("div", { class: "token-head" },
-      el("a", {
-        class: "token",
-        href: storyLink(history.namespace, history.key, { token: entry.token }),
-        title: "Its records"
-      },
-        entry.token),
-      holds ? el("span", { class: "badge" }, "holds the fence") : "", countMarks(entry)),
-    el("div", { class: "faint" }, acceptedWords(entry.accepted),
+    el("div.token-head",
+      el("a.token", { href: storyLink(history.namespace, history.key, { token: entry.token }) }, entry.token),
+      holds ? el("span.badge", "holds the fence") : "", countMarks(entry)),
+    el("div.faint", acceptedWords(entry),
       entry.last_seen === null ? "" : ["; last seen ", timeOf(entry.last_seen)],
-      late(entry) > 0 && next !== undefined && entry.last_seen !== null &&
-          Date.parse(entry.last_seen) > Date.parse(next.accepted.time) ?
-        `, ${lasting(Date.parse(entry.last_seen) - Date.parse(next.accepted.time))} after ${next.token} took over` :
-        "",
+      after > 0 ? `, ${lasting(after)} after ${next.token} took over` : "",
       reasons === "" ? "" : ` (${reasons})`,
       era(entry) > 0 ? `; before ${era(entry) === 1 ? "a reset" : `${era(entry)} resets`}` : ""));
 }
 
 export class StoryView {
-  constructor({ onResolve }) {
-    this.onResolve = onResolve;
-    this.root = el("section", { class: "story", "aria-labelledby": "story-head" });
+  constructor({ offer }) {
+    this.offer = offer;
+    this.root = el("section.story", { "aria-labelledby": "story-head" });
     this.turn = 0;
   }
 
@@ -129,17 +130,19 @@ export class StoryView {
       this.#show();
     } else {
       this.history = undefined;
-      this.#render(this.#head(), el("p", { class: "faint" }, "Looking it up\u2026"));
+      this.#render(this.#head(), el("p.faint", "Looking it up…"));
     }
     await this.load();
   }
+
+  #query(after) { return { namespace: this.namespace, key: this.key, order: "desc", after, limit: RECORDS }; }
 
   async load() {
     const turn = ++this.turn;
     this.due = Date.now() + LOOK_MS;
     try {
       const history = await api.history(this.namespace, this.key, TOKENS);
-      const page = await api.audit({ namespace: this.namespace, key: this.key, order: "desc", limit: RECORDS });
+      const page = await api.audit(this.#query());
       if (turn === this.turn) {
         this.history = history;
         this.records = page.records;
@@ -150,16 +153,14 @@ export class StoryView {
       if (turn !== this.turn) {
         return;
       }
-      if (!(error instanceof api.Refusal) || error.status === 401) {
-        throw error;
-      }
+      api.passOn(error);
       this.history = error.status === 404 ? null : undefined;
       this.refused = true;
       this.#render(this.#head(),
         error.status === 404 ?
-          el("p", { class: "empty" }, "This key has neither a fence nor a record nor a call in flight. ",
-            el("button", { type: "button", onclick: () => this.load() }, "Look again")) :
-          el("p", { class: "problem", role: "alert" }, api.inWords(error)));
+          el("p.empty", "This key has neither a fence nor a record nor a call in flight. ",
+            button("Look again", () => this.load())) :
+          el("p.problem", { role: "alert" }, api.inWords(error)));
     }
   }
 
@@ -188,25 +189,27 @@ export class StoryView {
 
   #head() {
     const again = () => this.load();
-    return el("div", { class: "section-head" },
-      el("h2", { id: "story-head", tabindex: "-1" }, el("span", { class: "faint" }, "Key "),
+    return el("div.section-head",
+      el("h2", { id: "story-head", tabindex: "-1" }, faint("Key "),
         outside(this.key, "bdi", { class: "key" }),
-        this.namespace === "default" ? "" : el("span", { class: "faint" }, ` in ${this.namespace}`)),
-      el("button", { type: "button", onclick: () => raise(this.namespace, this.key, again) }, "Raise\u2026"),
-      el("button", { type: "button", onclick: () => reset(this.namespace, this.key, again) }, "Reset\u2026"));
+        this.namespace === "default" ? "" : faint(` in ${this.namespace}`)),
+      api.canAsk(this.namespace, this.key) &&
+        [
+          button("Raise…", () => raise(this.namespace, this.key, again)),
+          button("Reset…", () => reset(this.namespace, this.key, again))
+        ]);
   }
 
   #show() {
     const { history } = this;
     this.refused = false;
-    this.news = el("p", { class: "news", role: "status", hidden: true }, "This key has changed since. ",
-      el("button", { type: "button", onclick: () => this.load() }, "Show"));
-    const facts = el("p", { class: "facts" },
-      history.highest === null ? "No fence. " :
-                                 [
-                                   "Fence at ", el("strong", {}, token(history.highest)),
-                                   history.updated_at !== null ? [" since ", timeOf(history.updated_at)] : "", ". "
-                                 ],
+    this.news = el("p.news", { role: "status", hidden: true }, "This key has changed since. ",
+      button("Show", () => this.load()));
+    const facts = el("p.facts",
+      history.highest === null ?
+        "No fence. " :
+        ["Fence at ", el("strong", token(history.highest)),
+          history.updated_at !== null ? [" since ", timeOf(history.updated_at)] : "", ". "],
       history.in_flight > 0 ? `${count(history.in_flight, "call")} in flight. ` : "",
       `${count(history.records, "record")}.`,
       history.complete ? "" : ` Records before ${history.oldest_audit_id} were not looked at.`);
@@ -215,10 +218,10 @@ export class StoryView {
         lanes(this.records.toReversed(), history.highest)),
       el("section", { "aria-labelledby": "tokens-head" }, el("h3", { id: "tokens-head" }, "Tokens, newest first"),
         history.more_tokens ?
-          el("p", { class: "faint" },
+          el("p.faint",
             `Only the ${count(history.tokens.length, "highest token", "highest tokens")} are shown.`) :
           "",
-        el("ol", { class: "tokens", role: "list" },
+        el("ol.tokens", { role: "list" },
           history.tokens.map((entry, at) => tokenItem(entry, history, at)).reverse()))
     ];
     const records = this.#recordSection();
@@ -234,51 +237,50 @@ export class StoryView {
       effect !== null          ? ["Effect ", token(effect)] :
                                  "Records";
     const table =
-      new RecordTable({ caption: "Records of this key, newest first", withKey: false, onResolve: this.onResolve });
+      new RecordTable({ caption: "Records of this key, newest first", withKey: false, offer: this.offer });
     table.append(this.records.filter(fits));
-    const note = el("p", { class: "empty" }, "No such record among those looked at.");
+    const note = el("p.empty", "No such record among those looked at. What is known otherwise stands below.");
     note.hidden = table.rows.length > 0;
-    const doubt = el("p", { class: "doubt" });
+    const doubt = el("p.doubt");
     if (effect !== null) {
       this.#showDoubt(effect, doubt);
     }
-    const older =
-      el("button", { type: "button", onclick: () => this.#older(table, fits, older, note) }, "Older records");
+    const older = button("Older records", () => this.#older(table, fits, older, note));
     older.hidden = this.next === null;
     return el("section", { "aria-labelledby": "records-head" },
-      el("div", { class: "section-head" }, el("h3", { id: "records-head" }, head),
+      el("div.section-head", el("h3", { id: "records-head" }, head),
         only === null && effect === null ? "" : el("a", { href: storyLink(this.namespace, this.key) }, "All records")),
       doubt, table.root, note, older);
   }
 
-  /* Is the effect in doubt? The list of those can be asked for one alone. */
+  /* Is something open about the effect? Each list can be asked for one alone. */
   async #showDoubt(effect, place) {
     try {
-      const found = (await api.effects({ after: before(effect), limit: 1 })).effects[0];
-      if (found?.id === effect) {
-        place.append("This effect is in doubt: the gateway stopped while it was under way. ",
-          el("button", { type: "button", onclick: () => this.onResolve({...found, effect_id: found.id }) },
-            "Resolve\u2026"));
+      for (const [state, words] of Object.entries(OPEN)) {
+        const found = (await api.effects(state, { after: before(effect), limit: 1 })).effects[0];
+        if (found?.id === effect) {
+          place.append(words, state === "in-flight" ? "" : this.offer({...found, effect_id: found.id }));
+          return;
+        }
       }
     } catch (error) {
       place.append(api.inWords(error));
     }
   }
 
-  async #older(table, fits, button, note) {
-    button.disabled = true;
+  async #older(table, fits, pressed, note) {
+    pressed.disabled = true;
     try {
-      const page =
-        await api.audit({ namespace: this.namespace, key: this.key, order: "desc", after: this.next, limit: RECORDS });
+      const page = await api.audit(this.#query(this.next));
       table.append(page.records.filter(fits));
       this.next = page.next_after;
-      button.hidden = this.next === null;
+      pressed.hidden = this.next === null;
       note.hidden = table.rows.length > 0;
     } catch (error) {
       note.hidden = false;
       note.textContent = api.inWords(error);
     } finally {
-      button.disabled = false;
+      pressed.disabled = false;
     }
   }
 }

@@ -1,5 +1,6 @@
 """The dashboard, as a person uses it: in a real browser, on a real gateway. What it loads is looked at without one."""
 
+import json
 import re
 import shutil
 import signal
@@ -204,14 +205,15 @@ def page(driver):
 
 @pytest.fixture(scope="module")
 def gw(partner, tmp_path_factory):
-    """Two effects in doubt (the gateway was killed meanwhile), the story of order-17, and keys made to do harm."""
+    """Three effects in doubt (the gateway was killed meanwhile), the story of order-17, and keys made to do harm."""
     gateway = Gateway(tmp_path_factory.mktemp("gw"), [
         route(partner, name="payments"), route(partner, name="shipping", path="/ship"), route(partner, name="hostile", path="/hostile", namespace="hostile"),
+        route(partner, name="watched", path="/watched", fence={"mode": "observe"}),
     ]).start()
     held = Held()
     partner.on("refunds", held)
-    calls = [gateway.send_off("/pay/v1/refunds", 7, f"refund-{number}") for number in (1, 2)]
-    partner.wait_seen("refunds", 2)
+    calls = [gateway.send_off("/pay/v1/refunds", 7, f"refund-{number}") for number in (1, 2, 3)]
+    partner.wait_seen("refunds", 3)
     gateway.process.send_signal(signal.SIGKILL)
     gateway.wait()
     Gateway.running.discard(gateway)
@@ -239,7 +241,7 @@ def test_why_was_it_dropped_and_what_did_its_successor_do(page, gw):
     page.click(".filter button", "Filter")
     page.until(lambda: len(page.rows("order-17")) == 3 and len(page.rows()) == 3, "the three records of order-17")
     page.rows("dropped", "stale-token", "41 < 42")[0].find_element(By.CSS_SELECTOR, ".more").click()
-    assert "Token 41 is below 42, the highest accepted for this key" in page.see(".details .why").text
+    assert "Token 41 is below 42, where the fence of this key stood." in page.see(".details .why").text
     fields = page.see(".details .fields").text
     for text in ("/pay/v1/charges", "127.0.0.1:", "412", "stale-token"):
         assert text in fields
@@ -296,8 +298,7 @@ def test_new_records_come_by_themselves_until_paused(page, gw, mark):
 
 def test_an_effect_in_doubt_is_resolved(page, gw):
     page.open(gw)
-    page.see(".gauge", "In doubt")
-    page.click("nav a", "In doubt")
+    page.click(".gauge a", "3")
     page.click(".list tr:has([href*='refund-1']) button", "Resolve")
     page.click("dialog button", "Continue")
     page.see("dialog .problem", "Choose an outcome.")
@@ -315,15 +316,95 @@ def test_an_effect_in_doubt_is_resolved(page, gw):
     expect.record(gw.audit(kind="resolved", key="refund-1")[0], note="receipt 4711 <b>", reason="sent")
     page.go("#/?key=refund-1&kind=unknown")
     page.click(".records .row .more")
-    page.click(".details button", "Resolve")
-    page.click("dialog label", "It was not done")
-    page.fill("dialog [name=note]", "again")
+    page.see(".details", "Resolved as sent at ")
+    page.see(".details", ": receipt 4711 <b>")
+    assert not page.all(".details button"), "it is offered once"
+
+
+def test_who_resolves_second_is_told_what_the_first_found(page, gw):
+    page.open(gw, "#/effects")
+    page.click(".list tr:has([href*='refund-3']) button", "Resolve")
+    page.click("dialog label", "It was done")
+    page.fill("dialog [name=note]", "seen in the console")
     page.click("dialog button", "Continue")
+    page.see("dialog .consequences", "will be on record as sent")
+    effect = gw.audit(kind="unknown", key="refund-3")[0]["effect_id"]
+    body = json.dumps({"outcome": "not-sent", "note": "the partner has none"}).encode()
+    assert gw.admin(f"/v1/effects/{effect}/resolve", "POST", headers=[("Content-Type", "application/json")], body=body).status == 200
     page.click("dialog button", "Put it on record")
-    page.see("dialog .problem", "This effect has been resolved before.")
+    page.see("dialog .problem", "Resolved as not-sent at ")
+    page.see("dialog .problem", "the partner has none")
+    assert not page.all("dialog .consequences") and len(page.all("dialog button")) == 1
     page.allowed.append("409 (Conflict)")
-    page.click("dialog form:not([hidden]) button", "Cancel")
+    page.click("dialog button", "Close")
     page.gone("dialog")
+    page.gone(".list tr", "refund-3")
+
+
+def test_what_runs_and_what_is_unknown_is_listed(page, gw, partner, mark):
+    def cut(exchange):
+        exchange.read_body()
+        exchange.reset()
+
+    partner.on(f"{mark}cut", cut)
+    assert gw.call(f"/ship/{mark}cut", 5, f"{mark}cut").status == 502
+    held = Held()
+    partner.on(f"{mark}held", held)
+    call = gw.send_off(f"/ship/{mark}held", 5, f"{mark}held")
+    partner.wait_seen(f"{mark}held")
+    page.open(gw, "#/effects")
+    page.see("[aria-label=Unknown] tr", f"{mark}cut")
+    assert "upstream-failed" in page.all("[aria-label=Unknown] tr", f"{mark}cut")[0].text
+    assert not page.all("[aria-label=Unknown] tr", "refund-"), "what is in doubt is listed once"
+    assert "127.0.0.1:" in page.see("[aria-label='Under way'] tr", f"{mark}held").text
+    page.go(f"#/key/default/{mark}held")
+    page.see(".tokens li", "1 in flight")
+    assert not page.all(".tokens", "no acceptance on record")
+    page.driver.back()
+    page.see("[aria-label='Under way'] tr", f"{mark}held")
+    held.release()
+    expect.relayed(call.result(PATIENCE))
+    page.gone("[aria-label='Under way'] tr", f"{mark}held")
+    page.click(f"[aria-label=Unknown] tr:has([href*='{mark}cut']) .token")
+    page.see(".doubt", "outcome is not known")
+    page.see(".doubt button", "Resolve")
+
+
+def test_a_record_or_an_effect_is_found_by_its_id(page, gw):
+    dropped = gw.audit(key="order-17", kind="dropped")[0]
+    sent = gw.audit(key="order-17", kind="sent")[0]
+    page.open(gw)
+    page.fill(".filter [name=id]", f" {dropped['id']} ")
+    page.click(".filter button", "Filter")
+    page.until(lambda: len(page.rows()) == 1 and page.rows("order-17", "stale-token"), "the drop")
+    assert page.driver.current_url.endswith(f"#/?id={dropped['id']}")
+    page.fill(".filter [name=id]", sent["effect_id"] + Keys.ENTER)
+    page.until(lambda: len(page.rows()) == 1 and page.rows("order-17", "sent"), "the effect's record")
+    assert page.driver.current_url.endswith(f"#/?effect_id={sent['effect_id']}")
+    page.driver.refresh()
+    page.until(lambda: len(page.rows()) == 1 and page.rows("order-17", "sent"), "the same after a reload")
+    assert page.see(".filter [name=id]").get_attribute("value") == sent["effect_id"]
+    page.go("#/?id=18446744073709551615")
+    page.see(".empty", "No record has this id or is about an effect with it.")
+
+
+def test_what_a_route_only_watched_is_told_of_its_token(page, gw, mark):
+    for token in (9, 8):
+        expect.relayed(gw.call(f"/watched/{mark}", token, mark))
+    gw.wait_audit(2, key=mark)
+    page.open(gw, f"#/key/default/{mark}")
+    assert "1 would have been refused" in page.see(".tokens li:last-child").text
+    page.click(".records .row.is-sent .more")
+    assert "Token 8 is below 9, where the fence of this key stood. On this route the fence only observes" in page.see(".details .why").text
+
+
+def test_a_dialog_goes_with_its_view(page, gw):
+    page.open(gw, "#/key/default/order-17")
+    page.click(".story button", "Reset")
+    page.see("dialog")
+    page.go("#/key/default/refund-2")
+    page.gone("dialog")
+    page.see("h2", "refund-2")
 
 
 def test_a_fence_is_raised_and_reset(page, gw, mark):
@@ -356,7 +437,7 @@ def test_a_fence_is_raised_and_reset(page, gw, mark):
     page.see("dialog .consequences", f"The fence at {top} is forgotten.")
     assert gw.fence(mark) == top
     page.click("dialog button", "Forget the fence")
-    page.see(".summary", "The fence was reset at")
+    page.see(".summary li:first-child", "The fence was reset at")
     page.see(".facts", "No fence.")
     assert gw.fence(mark) is None
 
@@ -377,7 +458,8 @@ def test_keys_made_to_do_harm_are_text(page, gw):
     for key in HOSTILE:
         page.driver.execute_script("[...document.querySelectorAll('.records .key')].find((link) => link.textContent === arguments[0]).click()", key)
         if key == "..":
-            page.see(".problem", "A browser can't ask for")
+            page.see(".problem", "Use fencegate history, fencegate fences raise, fencegate fences reset.")
+            assert not page.all(".story button"), "what can't be done from here is not offered"
         else:
             page.until(lambda: page.all(".facts", "Fence at 18446744073709551615"), f"the story of {key!r}")
         assert page.driver.execute_script("return document.querySelector('h2 .key').textContent") == key
@@ -429,7 +511,7 @@ def test_a_wrong_token_is_asked_for_again_and_the_right_one_can_be_forgotten(pag
 def test_at_phone_width_nothing_scrolls_sideways(page, gw):
     page.size(360, 740)
     page.open(gw)
-    for fragment, seen in (("#/", ".records .row"), ("#/key/default/order-17", ".lanes"), ("#/keys", ".list .key"), ("#/in-doubt", ".list button")):
+    for fragment, seen in (("#/", ".records .row"), ("#/key/default/order-17", ".lanes"), ("#/keys", ".list .key"), ("#/effects", ".list button")):
         page.go(fragment)
         page.see(seen)
         assert page.fits(), fragment
@@ -511,7 +593,7 @@ return [...document.querySelectorAll("body *")].filter((node) => node.checkVisib
 def test_light_and_dark_can_be_read(page, gw, scheme):
     page.scheme(scheme)
     page.open(gw)
-    for fragment, seen in (("#/?key=order-17", ".records .row"), ("#/key/default/order-17", ".lanes"), ("#/in-doubt", ".list button")):
+    for fragment, seen in (("#/?key=order-17", ".records .row"), ("#/key/default/order-17", ".lanes"), ("#/effects", ".list button")):
         page.go(fragment)
         page.see(seen)
         assert page.driver.execute_script(CONTRAST) == []
@@ -564,7 +646,7 @@ def test_alarms_and_limits_are_seen(page, gw):
     page.click(".alarms a", "Stale calls")
     page.until(lambda: page.see(".filter [name=reason]").get_attribute("value") == "stale-token", "the filter")
     page.click(".alarms a", "Effects in doubt")
-    page.see("h2", "In doubt")
+    page.see("h3", "In doubt")
 
 
 def test_under_a_foreign_name_the_page_says_that_it_gets_no_data(page, gw):
@@ -578,9 +660,15 @@ def test_the_hour_by_route_with_its_numbers(page, gw):
     page.open(gw)
     row = page.see(".flows tbody tr", "payments")
     name = row.find_elements(By.CSS_SELECTOR, "svg")[1].get_attribute("aria-label")
-    assert re.fullmatch(r"payments, dropped: [1-9]\d* in the last hour, at most [1-9]\d* in a minute", name)
+    assert re.fullmatch(r"payments, dropped: [1-9]\d* in the last \d+ minutes, at most [1-9]\d* in a minute", name)
     assert row.find_elements(By.CSS_SELECTOR, "td .total")[1].text in name
+    counted = page.see(".section-head .faint", "counted since")
+    width = page.driver.execute_script("return Number(document.querySelector('.uncounted').getAttribute('width'))")
+    assert counted and 0 < width < 60 * 5, "what was before the start is not shown as nothing"
+    ActionChains(page.driver).move_to_element_with_offset(row.find_elements(By.CSS_SELECTOR, "svg")[0], -100, 0).perform()
+    page.see(".readout", "not counted")
     page.click("summary", "Numbers by minute")
+    page.see(".minutes td", "Not counted before")
     page.click(".minutes td:nth-child(4) a")
     page.until(lambda: page.rows() and len(page.rows("dropped", "payments")) == len(page.rows()), "the drops of that minute")
     assert re.search(r"kind=dropped&route=payments&since=.*&until=", page.driver.current_url)
