@@ -64,6 +64,8 @@ static void write_routes(struct jsonout *out, const struct metrics_now *now)
     jsonout_name(out, "start");
     jsonout_time_ms(out, now->window_start_ms);
     jsonout_member_number(out, "count", STATS_MINUTES);
+    jsonout_name(out, "counted_from");
+    jsonout_time_ms(out, now->counted_from_ms);
     jsonout_object_end(out);
     jsonout_name(out, "routes");
     jsonout_array_begin(out);

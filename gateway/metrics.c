@@ -17,7 +17,8 @@
 static pthread_mutex_t routes_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the adding */
 static struct metrics_route *_Atomic routes;
 static struct metrics_route *last_route; /* under the lock */
-static uint64_t minutes_offset_ms;       /* set before the first route is published, then const */
+static uint64_t minutes_offset_ms;       /* set before the first route is published, then const; so is the next */
+static uint64_t begun_boot_ms;           /* the counting began */
 static atomic_ullong slept_ms;           /* boot clock over monotonic clock */
 
 static struct metrics_store store;
@@ -58,7 +59,8 @@ static struct metrics_route *make_route(const char *name)
     }
     token_watch_init(&route->watch, route->name);
     if (last_route == NULL) {
-        minutes_offset_ms = stats_offset(boot_ms(), realtime_ms());
+        begun_boot_ms = boot_ms();
+        minutes_offset_ms = stats_offset(begun_boot_ms, realtime_ms());
         metrics_tick();
     }
     atomic_store(last_route == NULL ? &routes : &last_route->next, route);
@@ -159,4 +161,5 @@ void metrics_now(struct metrics_now *out)
 {
     *out = (struct metrics_now){.boot_ms = boot_ms(), .wall_ms = realtime_ms()};
     out->window_start_ms = stats_window_start(out->boot_ms, minutes_offset_ms, out->wall_ms);
+    out->counted_from_ms = stats_counted_from(begun_boot_ms, out->boot_ms, minutes_offset_ms, out->window_start_ms);
 }

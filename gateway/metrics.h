@@ -70,6 +70,7 @@ void metrics_transaction(const struct store_sample *sample);
 struct metrics_now {
     uint64_t boot_ms, wall_ms;
     uint64_t window_start_ms; /* wall time: the oldest of the minutes below began */
+    uint64_t counted_from_ms; /* wall time: nothing was counted before, for the process began in that minute */
 };
 void metrics_now(struct metrics_now *out); /* there is a route */
 

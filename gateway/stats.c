@@ -38,6 +38,16 @@ uint64_t stats_window_start(uint64_t boot_ms, uint64_t offset_ms, uint64_t wall_
     return (start_ms + 500) / 1000 * 1000; /* two clocks read one after the other are a little apart */
 }
 
+uint64_t stats_counted_from(uint64_t begun_boot_ms, uint64_t boot_ms, uint64_t offset_ms, uint64_t window_start_ms)
+{
+    uint32_t oldest = stats_minute(boot_ms, offset_ms) - (STATS_MINUTES - 1);
+    uint32_t begun = stats_minute(begun_boot_ms, offset_ms);
+    if (begun < oldest)
+        return window_start_ms;
+    uint64_t into_ms = (begun_boot_ms + offset_ms) % MINUTE_MS / 1000 * 1000; /* down: it stays in its minute */
+    return window_start_ms + (uint64_t)(begun - oldest) * MINUTE_MS + into_ms;
+}
+
 void stats_count(struct stats_ring *ring, enum stats_kind kind, uint32_t minute)
 {
     _Atomic uint64_t *slot = &ring->slots[kind][minute % STATS_SLOTS];

@@ -39,6 +39,9 @@ uint64_t stats_offset(uint64_t boot_ms, uint64_t wall_ms);
 uint32_t stats_minute(uint64_t boot_ms, uint64_t offset_ms);
 /* Wall time at which the oldest shown minute began, to the second. */
 uint64_t stats_window_start(uint64_t boot_ms, uint64_t offset_ms, uint64_t wall_ms);
+/* Wall time, to the second, from which on the shown minutes were counted: in the minute in which the counting began
+ * (begun_boot_ms), or where the window starts when that was before it. */
+uint64_t stats_counted_from(uint64_t begun_boot_ms, uint64_t boot_ms, uint64_t offset_ms, uint64_t window_start_ms);
 
 void stats_count(struct stats_ring *ring, enum stats_kind kind, uint32_t minute);
 /* The minutes up to `minute`, oldest first. */

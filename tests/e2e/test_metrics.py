@@ -53,6 +53,7 @@ def test_stats_have_their_shape(gw, partner, mark):
     assert found["state"] == "ready" and found["reason"] is None and re.fullmatch(r"\d+\.\d+\.\d+.*", found["version"])
     assert moment(found["started_at"]) <= moment(found["time"])
     assert 0 <= moment(found["time"]) - moment(found["minutes"]["start"]) - 59 * 60 < 61 and found["minutes"]["count"] == 60
+    assert moment(found["started_at"]) - 1 <= moment(found["minutes"]["counted_from"]) <= moment(found["time"])
     store = found["store"]
     assert store["writable"] is True and store["max_bytes"] == 256 << 20 and 0 < store["used_bytes"] < store["max_bytes"]
     assert store["keys"] >= 1 and store["in_doubt"] == 0

@@ -176,6 +176,20 @@ static void threads_lose_nothing(void **state)
         assert_int_equal(at(1039, back), 4000);
 }
 
+/* The window moves over the minute of the start, which stays where it lay. */
+static void the_counting_begins_in_the_minute_of_the_start(void **state)
+{
+    (void)state;
+    const uint64_t boot = 987654321, wall = 1796051627890;
+    uint64_t offset = stats_offset(boot, wall), begun = wall / 1000 * 1000;
+    for (uint64_t later = 0; later < 59 * 60000; later += 999)
+        assert_int_equal(
+            stats_counted_from(boot, boot + later, offset, stats_window_start(boot + later, offset, wall + later)),
+            begun);
+    uint64_t later = 61 * 60000, start = stats_window_start(boot + later, offset, wall + later);
+    assert_int_equal(stats_counted_from(boot, boot + later, offset, start), start);
+}
+
 #define CASE(name) cmocka_unit_test_setup(name, empty_ring)
 
 int main(void)
@@ -189,6 +203,7 @@ int main(void)
         CASE(an_untouched_ring_is_empty_from_the_first_minute),
         CASE(minutes_begin_with_the_wall_clocks),
         CASE(a_wall_clock_that_is_set_moves_no_count),
+        CASE(the_counting_begins_in_the_minute_of_the_start),
         CASE(kinds_of_ends),
         CASE(threads_lose_nothing),
     };
