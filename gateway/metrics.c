@@ -93,11 +93,21 @@ struct token_watch *metrics_watch(struct metrics_route *route)
     return &route->watch;
 }
 
+static void count_minute(struct metrics_route *route, enum stats_kind kind, uint64_t now_ms)
+{
+    uint64_t now_boot_ms = now_ms + atomic_load_explicit(&slept_ms, memory_order_relaxed);
+    stats_count(&route->minutes, kind, stats_minute(now_boot_ms, minutes_offset_ms));
+}
+
 void metrics_request(struct metrics_route *route, enum effect effect, enum reason reason, uint64_t now_ms)
 {
     atomic_fetch_add_explicit(&route->requests[effect][reason], 1, memory_order_relaxed);
-    uint64_t now_boot_ms = now_ms + atomic_load_explicit(&slept_ms, memory_order_relaxed);
-    stats_count(&route->minutes, stats_kind_of(effect, reason), stats_minute(now_boot_ms, minutes_offset_ms));
+    count_minute(route, stats_kind_of(effect, reason), now_ms);
+}
+
+void metrics_left(struct metrics_route *route, uint64_t now_ms)
+{
+    count_minute(route, STATS_UNKNOWN, now_ms);
 }
 
 void metrics_drop(struct metrics_route *route, enum reason reason, enum drop_stage stage)

@@ -31,6 +31,8 @@ struct token_watch *metrics_watch(struct metrics_route *route);
 
 /* One request ended, at monotonic time `now_ms`. */
 void metrics_request(struct metrics_route *route, enum effect effect, enum reason reason, uint64_t now_ms);
+/* One that an earlier process left without an outcome: it counts in the last hour alone. */
+void metrics_left(struct metrics_route *route, uint64_t now_ms);
 /* Now and then: how long the machine slept is what the monotonic clock does not know. */
 void metrics_tick(void);
 /* Where the fence stopped it; only reasons whose audit kind is `dropped`. */

@@ -22,6 +22,7 @@
 #include "config/config.h"
 #include "gateway/admin.h"
 #include "gateway/admin_address.h"
+#include "gateway/crash_count.h"
 #include "gateway/gate.h"
 #include "gateway/inbound.h"
 #include "gateway/log.h"
@@ -267,8 +268,10 @@ static int bring_up(struct server *server)
     if (server->gateway.gate == NULL)
         return complain(EXIT_STORE, "out of memory");
     int status = open_store(server);
-    if (status == 0)
+    if (status == 0) {
+        crash_count(server->gateway.store, server->started_ms);
         status = start_workers(server, &port);
+    }
     if (status == 0)
         status = start_admin(server, &admin_port);
     if (status != 0)
