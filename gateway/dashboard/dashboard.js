@@ -188,7 +188,6 @@ function takeToken() {
 
 function focusHead() { document.querySelector("#view > :last-child h2")?.focus({ preventScroll: true }); }
 
-/* Goes in with the token there is; the first answer says whether it is the right one. */
 async function enter() {
   showLogin(false);
   failures = 0;

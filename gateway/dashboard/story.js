@@ -212,7 +212,8 @@ export class StoryView {
           history.updated_at !== null ? [" since ", timeOf(history.updated_at)] : "", ". "],
       history.in_flight > 0 ? `${count(history.in_flight, "call")} in flight. ` : "",
       `${count(history.records, "record")}.`,
-      history.complete ? "" : ` Records before ${history.oldest_audit_id} were not looked at.`);
+      history.oldest_audit_id === undefined ? "" : ` Records before ${history.oldest_audit_id} were not looked at.`,
+      history.removed_audit_id === undefined ? "" : ` Records up to ${history.removed_audit_id} are no longer kept.`);
     const story = [
       el("section", { "aria-label": "What happened" }, summary(history),
         lanes(this.records.toReversed(), history.highest)),

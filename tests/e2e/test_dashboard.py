@@ -619,6 +619,30 @@ def test_a_restart_is_seen_and_survived(page, launch, partner, mark):
     page.allowed += ["ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE", "503 (Service Unavailable)"]
 
 
+def test_a_restore_is_no_reset_and_shows_at_every_key(page, launch, partner, mark, tmp_path):
+    gw = launch(route(partner))
+    gw.call(f"/pay/{mark}", 5, mark)
+    gw.wait_audit(1, key=mark)
+    gw.stop()
+    for arguments in (("backup", tmp_path / "copy"), ("restore", tmp_path / "copy", "--min-token", "100")):
+        if arguments[0] == "restore":
+            gw.store.rename(gw.store.with_name("lost"))
+        done = gw.command(*arguments)
+        assert done.returncode == 0, done
+    gw.start()
+    gw.call(f"/pay/{mark}", 99, mark)
+    page.open(gw, f"#/key/default/{mark}")
+    page.see(".summary", "Token 100 took over from 5 at ")
+    page.see(".summary", " by a restore; no call of token 5 was dropped after that.")
+    assert page.all(".tokens li", "99", "1 dropped", "no acceptance on record")
+    page.go(f"#/key/default/{mark}-never-seen")
+    page.see(".facts", "Fence at 100")
+    page.see(".tokens li", "by a restore")
+    page.go("#/?reason=restored")
+    page.click(".records .row .more")
+    page.see(".details .why", "The store was restored from a backup, every fence to at least 100.")
+
+
 ALARMED = """
 const real = window.fetch;
 window.fetch = async (url, options) => {
