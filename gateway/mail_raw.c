@@ -129,7 +129,7 @@ static size_t message_id_name(const char *line, size_t len)
  * quotes are no part of it. */
 static const char *read_message_id(struct arena *arena, const char *value, size_t len)
 {
-    char id[MESSAGE_ID_MAX];
+    char id[MESSAGE_ID_MAX] = "";
     size_t used = 0;
     unsigned comment = 0;
     bool within = false, quoted = false, ended = false;
