@@ -25,7 +25,7 @@ KILL = ["kill.py", "--seed", "1", "--cycles", "50", "--stop"]
 MUTANTS = {
     "no-last-look": (
         "the token is not looked at again before the first byte", "gateway/gate.c",
-        "bool current = !too_late(entry, ticket);", "bool current = true;", LASTLOOK),
+        "    bool current = !too_late(entry, ticket);\n    if (current)", "    bool current = true;\n    if (current)", LASTLOOK),
     "no-waiting": (
         "a newer call does not wait for older ones", "gateway/gate.c",
         "return entry->low_count > 0 && entry->low_order < token;",
@@ -53,7 +53,8 @@ MUTANTS = {
         HISTORY),
     "false-not-sent": (
         "a connection lost after the bytes left counts as not sent", "gateway/upstream_exchange.c",
-        "CALL_CUT_SHORT : CALL_FAILED, text);", "CALL_CUT_SHORT : CALL_UNREACHABLE, text);", HISTORY),
+        "== REQUEST_SENT ? CALL_FAILED : CALL_UNREACHABLE;", "== REQUEST_SENT ? CALL_UNREACHABLE : CALL_UNREACHABLE;",
+        HISTORY),
     "cut-with-client": (
         "the call is cut when its client leaves", "gateway/request.c",
         "    request->conn = NULL;\n    if (request->state == REQUEST_RECEIVING)",
@@ -63,17 +64,17 @@ MUTANTS = {
         HISTORY + ["--leave"]),
     "verdict-forgotten": (
         "the writer takes what looked current before", "store/apply.c",
-        "if (token < fence)\n        return VERDICT_STALE;", "", HISTORY),
+        "if (token < fence->token)\n        return VERDICT_STALE;", "", HISTORY),
     "no-metasync": (
         "the root page is not synced (MDB_NOMETASYNC)", "store/lmdb.c",
-        "path, MDB_NOTLS |", "path, MDB_NOMETASYNC | MDB_NOTLS |", POWERCUT),
+        "MDB_NOTLS | (db->readonly", "MDB_NOMETASYNC | MDB_NOTLS | (db->readonly", POWERCUT),
     "no-sync": (
         "nothing is synced (MDB_NOSYNC)", "store/lmdb.c",
-        "path, MDB_NOTLS |", "path, MDB_NOSYNC | MDB_NOTLS |", POWERCUT),
+        "MDB_NOTLS | (db->readonly", "MDB_NOSYNC | MDB_NOTLS | (db->readonly", POWERCUT),
     "forward-before-commit": (
         "verdicts are handed out before the commit", "store/writer.c",
-        "    return commit(w, &batch, applied);",
-        "    hand_out(w, STORE_OK, STORE_OK);\n    w->chunk_len = 0;\n    return commit(w, &batch, applied);", POWERCUT),
+        "    return writer_commit(w, &batch, applied);",
+        "    hand_out(w, STORE_OK, STORE_OK);\n    w->chunk_len = 0;\n    return writer_commit(w, &batch, applied);", POWERCUT),
     "no-intent": (
         "an effect gets an id but no intent", "store/apply.c",
         "    put_effect(batch, op->effect_id, EFFECT_OPEN, intent);", "    (void)intent;", POWERCUT),
@@ -116,7 +117,7 @@ def build(name, file, old, new, folder):
     text = text.replace(old, new)
     if "hand_out(w, STORE_OK" in new:
         declared = "static void hand_out(struct writer *w, enum store_error new_error, enum store_error outcome_error);"
-        text = text.replace("\nstruct writer {", f"\nstruct writer;\n{declared}\n\nstruct writer {{", 1)
+        text = text.replace("#include <time.h>\n", f"#include <time.h>\n\n{declared}\n", 1)
     source.write_text(text)
     made = make(tree)
     if made.returncode != 0:
