@@ -181,6 +181,7 @@ static void add_rows(struct table *table, const json_t *story)
 static void add_end(struct jsonout *out, const json_t *story)
 {
     struct slice highest = text_of(story, "highest"), oldest = text_of(story, "oldest_audit_id");
+    struct slice removed = text_of(story, "removed_audit_id");
     uint64_t in_flight = count_of(story, "in_flight");
     char number[64];
     words(out, "The fence is at ", highest);
@@ -196,6 +197,10 @@ static void add_end(struct jsonout *out, const json_t *story)
     if (oldest.len > 0) {
         words(out, "Records older than ", oldest);
         say(out, " were not looked at.\n");
+    }
+    if (removed.len > 0) {
+        words(out, "Records up to ", removed);
+        say(out, " are no longer kept (audit.retain, audit.when_full); some may have been of this key.\n");
     }
 }
 

@@ -398,7 +398,7 @@ static enum store_error read_records(struct store_reader *reader, struct audit_f
         error = store_audit_query(reader, filter, take_record, out, &ignored);
     }
     out->complete = next == 0 && !out->cut;
-    return error;
+    return error == STORE_OK ? store_removed(reader, &out->removed_id) : error;
 }
 
 /* What is running has no record yet, but it was accepted. */

@@ -81,6 +81,7 @@ struct history {
     uint64_t records;         /* that were looked at */
     bool cut;                 /* there are more resets than are kept: nothing older was looked at */
     bool complete;            /* these are all there are */
+    uint64_t removed_id;      /* records up to this one are no longer kept, perhaps some of this key; 0: none */
     uint64_t oldest_audit_id; /* the last one looked at */
     bool live;                /* in_flight and waiting are known */
     uint64_t in_flight;

@@ -140,8 +140,9 @@ void history_write(struct jsonout *out, struct slice ns, struct slice key, const
     jsonout_array_end(out);
     jsonout_member_number(out, "records", history->records);
     jsonout_name(out, "complete");
-    jsonout_bool(out, history->complete);
+    jsonout_bool(out, history->complete && history->removed_id == 0);
     if (!history->complete)
         member_audit_id(out, "oldest_audit_id", history->oldest_audit_id);
+    member_audit_id(out, "removed_audit_id", history->removed_id);
     jsonout_object_end(out);
 }

@@ -25,7 +25,13 @@
 #include "store/fence.h"
 #include "store/record.h"
 
-static const struct slice next_id_key = {"next_id", 7};
+static const struct slice next_id_key = {"next_id", 7}, removed_key = {"removed", 7};
+
+uint64_t removed_id(struct db_txn *txn)
+{
+    struct slice value;
+    return db_get(txn, DB_META, removed_key, &value) && value.len == 8 ? get_u64(value.data) : 0;
+}
 
 static struct slice text(const char *chars)
 {
@@ -434,10 +440,22 @@ static void remove_next(struct batch *batch, struct db_cursor *cursor, struct re
     removal->last = id;
 }
 
+/* That something is gone can't be seen from what is left: ids have gaps. */
+static void remember_removal(struct batch *batch, uint64_t last)
+{
+    char value[8];
+    if (removed_id(&batch->txn) >= last)
+        return;
+    put_u64(value, last);
+    db_put(&batch->txn, DB_META, removed_key, (struct slice){value, sizeof value});
+}
+
 static size_t end_removal(struct batch *batch, const struct removal *removal)
 {
-    if (removal->count > 0)
+    if (removal->count > 0) {
         block_forget(&batch->txn, BLOCK_OF(removal->last));
+        remember_removal(batch, removal->last);
+    }
     return removal->count;
 }
 

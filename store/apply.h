@@ -44,6 +44,8 @@ enum effect_state { EFFECT_OPEN = 0, EFFECT_IN_DOUBT = 1 };
 bool unknown_open(struct slice value, uint64_t *audit_id);
 bool unknown_resolved(struct slice value, uint64_t *audit_id);
 
+/* The highest id that was removed from the audit; 0: none, as far as is known. */
+uint64_t removed_id(struct db_txn *txn);
 /* Removes at most `limit` audit records older than `before_ms`. Returns how many. */
 size_t batch_expire(struct batch *batch, uint64_t before_ms, size_t limit);
 /* Removes the `limit` oldest audit records and appends the record that says so. Returns how many. */

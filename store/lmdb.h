@@ -19,7 +19,8 @@ enum db_table {
     DB_AUDIT_BY_KEY, /* namespace NUL key NUL id -> kind (1); nothing in entries from before */
     DB_AUDIT_TIME,   /* block of ids -> lowest (8) and highest (8) time in it */
     DB_UNKNOWN,      /* id of an effect recorded `unknown` -> resolved (1), id of the record that says so (8) */
-    DB_META,         /* "format", "next_id" -> 8 bytes; "floor" -> token (8), time (8) */
+    DB_META, /* "format", "next_id", "removed" (the highest id that was removed from the audit) -> 8 bytes; "floor" ->
+              * token (8), time (8) */
     DB_TABLE_COUNT,
 };
 

@@ -65,6 +65,13 @@ enum store_error store_fence_get(struct store_reader *reader, struct slice ns, s
     return state == FENCE_NONE ? STORE_NOT_FOUND : STORE_FORMAT;
 }
 
+enum store_error store_removed(struct store_reader *reader, uint64_t *id)
+{
+    db_read_begin(&reader->txn);
+    *id = removed_id(&reader->txn);
+    return db_read_end(&reader->txn);
+}
+
 enum store_error store_floor_get(const struct store_reader *reader, struct fence *out)
 {
     struct db_floor floor = db_floor(reader->txn.db);

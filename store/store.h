@@ -205,6 +205,9 @@ struct store_stats {
 };
 enum store_error store_stats(struct store_reader *reader, struct store_stats *out) __attribute__((warn_unused_result));
 
+/* The highest id of an audit record that retention removed, or a full store with drop_oldest; 0: none. */
+enum store_error store_removed(struct store_reader *reader, uint64_t *id) __attribute__((warn_unused_result));
+
 /* The floor that a restore put under all keys; STORE_NOT_FOUND: none. */
 enum store_error store_floor_get(const struct store_reader *reader, struct fence *out)
     __attribute__((warn_unused_result));

@@ -256,6 +256,9 @@ def test_a_full_store_can_make_room_by_itself(launch, new_partner, mark):
     assert gw.admin("/readyz", token=None).status == 200
     assert all(gw.fence(f"{mark}-{number}") == 7 for number in range(50))
     assert any("note" in record for record in gw.audit())
+    told = gw.admin(f"/v1/fences/default/{mark}-0/history").json
+    assert told["complete"] is False and int(told["removed_audit_id"]) > 0 and "oldest_audit_id" not in told
+    assert f"Records up to {told['removed_audit_id']} are no longer kept" in gw.command("history", f"{mark}-0").stdout
 
 
 def until_full(gw, mark, most=3000):

@@ -442,6 +442,17 @@ static void test_json_without_a_gate(void **state)
                 "\"oldest_audit_id\":\"3\"}");
 }
 
+static void test_json_says_that_records_are_gone(void **state)
+{
+    struct history history = {.limit = 100, .complete = true, .removed_id = 17};
+    struct jsonout out = {0};
+    (void)state;
+    history_write(&out, text("default"), text("k"), &history);
+    assert_non_null(strstr(out.text, "\"complete\":false,\"removed_audit_id\":\"17\"}"));
+    jsonout_free(&out);
+    history_free(&history);
+}
+
 /* ---- out of a store ---- */
 
 static enum store_error collect(struct fixture *fx, const char *key, struct history *out)
@@ -548,6 +559,7 @@ int main(void)
         cmocka_unit_test(test_what_runs_now),
         cmocka_unit_test(test_json_of_a_story),
         cmocka_unit_test(test_json_without_a_gate),
+        cmocka_unit_test(test_json_says_that_records_are_gone),
         cmocka_unit_test_setup_teardown(test_out_of_a_store, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(test_left_in_doubt_by_a_crash, fixture_folder, fixture_close),
     };

@@ -462,6 +462,16 @@ static void wait_for_count(struct store *store, size_t count)
 }
 
 /* The possibility to resolve goes with the record, the memory of a resolution with the resolution's record. */
+static uint64_t removed(struct store *store)
+{
+    struct store_reader *reader;
+    uint64_t id = 77;
+    assert_int_equal(store_reader_open(store, &reader), STORE_OK);
+    assert_int_equal(store_removed(reader, &id), STORE_OK);
+    store_reader_close(&reader);
+    return id;
+}
+
 static void test_retention_of_what_is_unknown(void **state)
 {
     struct fixture *fx = *state;
@@ -473,8 +483,10 @@ static void test_retention_of_what_is_unknown(void **state)
     subject.effect_id = resolved;
     age(fx->store, &subject, 2 * HOUR);
     assert_int_equal(resolve(fx->store, resolved, "sent").error, STORE_OK);
+    assert_int_equal(removed(fx->store), 0);
     store_retention(fx->store, HOUR, false);
     wait_for_count(fx->store, 1); /* the resolution */
+    assert_int_equal(removed(fx->store), all_records(fx->store).item[0].id - 1);
     assert_int_equal(resolve(fx->store, open, "sent").error, STORE_NOT_FOUND);
     assert_int_equal(resolve(fx->store, resolved, "sent").error, STORE_ALREADY);
     store_retention(fx->store, 1, false);
