@@ -460,8 +460,10 @@ def test_what_a_crash_left_is_in_doubt_before_the_next_start(launch, partner, ma
     gw = launch(route(partner))
     held, _ = hold(gw, partner, mark, 5)
     effect = effects(gw, "in-flight")[0]
+    assert "effects in-flight" in gw.command("audit", "--key", mark).stderr
     gw.kill()
     held.release()
+    assert "effects in-doubt" in gw.command("audit", "--key", mark).stderr
     before = (gw.store / "data.mdb").read_bytes()
     shown = [json.loads(line) for line in gw.command("effects", "in-doubt", "--json").stdout.splitlines()]
     assert shown == [{name: effect[name] for name in effect if name != "client"}]
