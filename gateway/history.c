@@ -296,7 +296,7 @@ void history_add_intent(struct history *history, const struct audit_record *inte
         token->first_ms = intent->time_ms;
     if (intent->time_ms > token->last_ms)
         token->last_ms = intent->time_ms;
-    count_name(history, token->routes, token->routes[0].text == NULL ? intent->route : (struct slice){NULL, 0});
+    count_name(history, token->routes, intent->route);
     if (intent->would_drop || token->accepted.by > HISTORY_BY_CALL)
         return;
     uint64_t record_id = token->accepted.order == intent->id ? token->accepted.audit_id : 0;
