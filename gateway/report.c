@@ -92,8 +92,8 @@ void report_fill(struct request *request, enum audit_kind kind)
         record->request_bytes = request->request_bytes;
         record->response_bytes = request->response_bytes;
         record->duration_ms = request->worker->now_ms - request->started_ms;
-    } else if (request->reason == REASON_SUPERSEDED) { /* the store knows better where there was an intent */
-        record->accepted_ago = request->worker->now_ms - request->started_ms + 1;
+    } else if (request->reason == REASON_SUPERSEDED) {
+        record->accepted_ms = request->accepted_ms;
     }
 }
 

@@ -115,6 +115,7 @@ struct request {
     enum effect effect;
     unsigned status;
     unsigned upstream_status;
+    uint64_t accepted_ms;                                        /* wall time of the verdict */
     uint64_t effect_id, audit_id, request_bytes, response_bytes; /* bytes: of the bodies */
     char detail[200];
     const char

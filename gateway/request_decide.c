@@ -207,6 +207,7 @@ void request_on_admitted(struct request *request)
     }
     request->highest = op->highest;
     request->effect_id = op->effect_id;
+    request->accepted_ms = op->time_ms;
     if (op->verdict != VERDICT_ACCEPTED && !request->observe) { /* its record came with the verdict */
         request->audit_id = op->audit_id;
         request->reason = report_verdict_reason(op->verdict);

@@ -179,11 +179,6 @@ bool unknown_resolved(struct slice value, uint64_t *audit_id)
     return unknown_decode(value, true, audit_id);
 }
 
-static uint64_t ago(uint64_t now_ms, uint64_t then_ms)
-{
-    return now_ms > then_ms ? now_ms - then_ms + 1 : 1;
-}
-
 /* An effect's entry in `effects` goes. False: there was none. *intent_ms: the time of its intent, 0 when unknown. */
 static bool close_effect(struct batch *batch, uint64_t id, uint64_t *intent_ms)
 {
@@ -217,7 +212,7 @@ static void clear_results(struct store_op *op)
 {
     op->error = STORE_OK;
     op->verdict = (enum store_verdict)0;
-    op->highest = op->effect_id = op->audit_id = 0;
+    op->highest = op->effect_id = op->audit_id = op->time_ms = 0;
 }
 
 static void write_intent(struct batch *batch, struct store_op *op, const struct audit_record *intent)
@@ -241,6 +236,7 @@ bool batch_admit(struct batch *batch, struct store_op *op)
     record.kind = (enum audit_kind)0;
     if (record.time_ms == 0)
         record.time_ms = batch->now_ms;
+    op->time_ms = record.time_ms;
     if (op->admit.undecided) {
         op->verdict = VERDICT_ACCEPTED;
         if (op->admit.intent)
@@ -287,7 +283,7 @@ void batch_record(struct batch *batch, struct store_op *op)
     uint64_t intent_ms = 0;
     bool closed = record.effect_id != 0 && close_effect(batch, record.effect_id, &intent_ms);
     if (intent_ms != 0)
-        record.accepted_ago = ago(record.time_ms, intent_ms);
+        record.accepted_ms = intent_ms;
     op->audit_id = append(batch, &record);
     if (closed && record.kind == AUDIT_UNKNOWN)
         point_to(batch, record.effect_id, false, op->audit_id);
@@ -519,7 +515,7 @@ static void mark_in_doubt(struct batch *batch, uint64_t id, struct slice intent)
     }
     put_effect(batch, id, EFFECT_IN_DOUBT, &record);
     record.kind = AUDIT_UNKNOWN;
-    record.accepted_ago = ago(batch->now_ms, record.time_ms);
+    record.accepted_ms = record.time_ms;
     record.time_ms = batch->now_ms;
     record.reason = text("gateway-crash");
     record.effect_id = id;

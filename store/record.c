@@ -58,10 +58,9 @@ bool audit_kind_parse(struct slice text, enum audit_kind *out)
 
 uint64_t audit_accepted_ms(const struct audit_record *record)
 {
-    uint64_t ago_ms = record->duration_ms; /* since it came */
-    if (record->accepted_ago != 0)
-        ago_ms = record->accepted_ago - 1;
-    return record->time_ms > ago_ms ? record->time_ms - ago_ms : 0;
+    if (record->accepted_ms != 0)
+        return record->accepted_ms;
+    return record->time_ms > record->duration_ms ? record->time_ms - record->duration_ms : 0; /* when it came */
 }
 
 void put_u64(char out[8], uint64_t value)
@@ -155,7 +154,9 @@ size_t record_encode(const struct audit_record *record, char *out, size_t cap)
         sink_number(&sink, FIELD_DURATION_MS, record->duration_ms);
     }
     sink_number_if(&sink, FIELD_WOULD_DROP, record->would_drop);
-    sink_number_if(&sink, FIELD_ACCEPTED_AGO, record->accepted_ago);
+    if (record->accepted_ms != 0) /* as one more than the ms before the record's time: a byte or two */
+        sink_number(&sink, FIELD_ACCEPTED_AGO,
+                    record->time_ms > record->accepted_ms ? record->time_ms - record->accepted_ms + 1 : 1);
     return sink.len;
 }
 
@@ -227,7 +228,9 @@ static bool set_number(struct audit_record *out, unsigned field, uint64_t value)
         out->has_bytes = true;
         break;
     case FIELD_WOULD_DROP: out->would_drop = value != 0; break;
-    case FIELD_ACCEPTED_AGO: out->accepted_ago = value; break;
+    case FIELD_ACCEPTED_AGO:
+        out->accepted_ms = value != 0 && value <= out->time_ms ? out->time_ms - value + 1 : 0;
+        break;
     default: break; /* a later version's */
     }
     return true;

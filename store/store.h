@@ -63,8 +63,9 @@ struct audit_record {
     bool has_bytes;                   /* request_bytes, response_bytes, duration_ms apply */
     uint64_t request_bytes, response_bytes, duration_ms;
     bool would_drop;
-    uint64_t accepted_ago; /* 0: not known; else one more than the ms from the acceptance to time_ms. Set by the store
-                            * in what closes an effect, also by the one after a crash; shown nowhere */
+    /* When its call was accepted, 0: not known. The store sets it in what closes an effect, after a crash too. Shown
+     * nowhere; the story of a key needs it. */
+    uint64_t accepted_ms;
 };
 /* When the call of a record was accepted, as near as it is known. */
 uint64_t audit_accepted_ms(const struct audit_record *record);
@@ -123,6 +124,7 @@ struct store_op {
         verdict;        /* of ADMIT; of RAISE: ACCEPTED (raised, or there already: no record), or STALE (lower) */
     uint64_t highest;   /* the fence after this operation; of RESET: the one that was deleted */
     uint64_t effect_id; /* ADMIT with an intent written; else 0 */
+    uint64_t time_ms;   /* ADMIT: of the intent or the drop, written or not */
     uint64_t audit_id;  /* the record appended by this operation; else 0 */
 };
 

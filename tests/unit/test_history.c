@@ -179,8 +179,8 @@ static void test_a_call_was_accepted_when_its_intent_was_written(void **state)
     struct audit_record crashed = because(call(9, AUDIT_UNKNOWN, 51, 1, 51), "gateway-crash");
     struct audit_record superseded = because(call(8, AUDIT_DROPPED, 52, 2, 53), "superseded");
     (void)state;
-    crashed.accepted_ago = 8 + 1;
-    superseded.accepted_ago = 5 + 1;
+    crashed.accepted_ms = T0 + 1;
+    superseded.accepted_ms = T0 + 3;
     FEED(&history, superseded, crashed, because(call(10, AUDIT_RESOLVED, 51, 1, 0), "sent"));
     assert_int_equal(row(&history, 1, 52)->accepted.time_ms, T0 + 3);
     assert_int_equal(row(&history, 2, 51)->accepted.time_ms, T0 + 1);
