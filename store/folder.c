@@ -184,7 +184,7 @@ bool folder_served(const char *path)
         return false;
     int fd = open(file, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return false;
+        return errno != ENOENT && errno != ENOTDIR; /* not known: who may not look must not say that nobody serves it */
     bool served = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     close(fd);
     return served;

@@ -174,7 +174,7 @@ enum store_error store_open(const struct store_options *options, struct store **
 enum store_error store_open_readonly(const char *path, struct store **out, char *why, size_t why_cap)
     __attribute__((warn_unused_result));
 /* Does a process have this folder open for serving? A look: it holds the lock, shared, for that moment. */
-bool store_served(const char *path);
+bool store_served(const char *path); /* true also when it may not look */
 /* Finishes what was submitted, then closes. Readers must be closed before. Clears *store. */
 void store_close(struct store **store);
 

@@ -365,6 +365,15 @@ static void test_what_a_crash_left_is_in_doubt_before_the_next_start(void **stat
     assert_int_equal(kept.item[4].token, 11);
     assert_int_equal(EFFECTS(look, 8, .state = EFFECTS_RUNNING).count, 0);
     store_close(&look);
+
+    char lock[128]; /* one that can't be looked at: it may be served */
+    (void)snprintf(lock, sizeof lock, "%s/gateway.lock", fx->path);
+    assert_int_equal(unlink(lock), 0);
+    assert_int_equal(symlink("gateway.lock", lock), 0);
+    assert_int_equal(store_open_readonly(fx->path, &look, why, sizeof why), STORE_OK);
+    assert_int_equal(EFFECTS(look, 8, .state = EFFECTS_IN_DOUBT).count, 0);
+    assert_int_equal(EFFECTS(look, 8, .state = EFFECTS_RUNNING).count, 5);
+    store_close(&look);
 }
 
 static void test_pages_of_effects(void **state)
