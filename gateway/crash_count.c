@@ -13,7 +13,7 @@
 static bool count_record(void *arg, const struct audit_record *record)
 {
     (void)arg;
-    char *name = strndup(record->route.data, record->route.len);
+    char *name = record->route.len == 0 ? NULL : strndup(record->route.data, record->route.len);
     struct metrics_route *route = name == NULL ? NULL : metrics_route(name);
     if (route != NULL)
         metrics_left(route, monotonic_ms());

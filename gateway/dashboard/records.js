@@ -57,7 +57,7 @@ const NAMES = {
   id: "Record",
   kind: "What",
   effect_id: "Effect",
-  highest: "Highest accepted",
+  highest: "Fence then",
   status: "Status to the client",
   upstream_status: "Status of the partner",
   request_bytes: "Request body",

@@ -240,7 +240,7 @@ export class StoryView {
     const table =
       new RecordTable({ caption: "Records of this key, newest first", withKey: false, offer: this.offer });
     table.append(this.records.filter(fits));
-    const note = el("p.empty", "No such record among those looked at. What is known otherwise stands below.");
+    const note = el("p.empty", head === "Records" ? "No record." : "No such record among those looked at; see below.");
     note.hidden = table.rows.length > 0;
     const doubt = el("p.doubt");
     if (effect !== null) {
