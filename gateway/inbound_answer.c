@@ -18,8 +18,10 @@
 #include "gateway/problem.h"
 #include "gateway/report.h"
 #include "gateway/request.h"
+#include "gateway/settings.h"
 #include "gateway/token.h"
 #include "gateway/upstream.h"
+#include "gateway/worker.h"
 
 enum { READ_PIECE = 16 * 1024 }; /* largest piece libmicrohttpd asks for */
 
@@ -103,12 +105,26 @@ static void add_problem_headers(struct request *request, const struct problem *p
         add_header(request, "Connection", "close");
 }
 
+/* What stands in the way, as far as the store knows it now; NULL: it has passed, or it was a read that failed. */
+static const char *store_detail(const struct request *request, char *text, size_t cap)
+{
+    struct store_health health;
+    store_health(request->worker->gateway->store, &health);
+    if (health.reason == NULL)
+        return NULL;
+    snprintf(text, cap, "Nothing can be recorded, so nothing was sent: %s. Repeat the call later.", health.reason);
+    return text;
+}
+
 void inbound_answer(struct request *request)
 {
     if (request->conn == NULL || request->answer_begun)
         return;
     struct problem problem = problem_of(request);
     struct jsonout body = {0};
+    char text[200];
+    if (problem.reason == REASON_STORE_UNAVAILABLE)
+        problem.detail = store_detail(request, text, sizeof text);
     problem_write(&body, &problem);
     jsonout_raw(&body, "\n", 1);
     if (!body.failed)

@@ -20,6 +20,7 @@
 #define PAGES_PER_REMOVAL 4  /* of an audit record: mostly a page of the index */
 #define PAGES_PER_EFFECT_PAGE 3
 #define EXPIRE_STEPS_IDLE 8
+#define EXPIRE_STEPS_FULL 32
 #define DROP_OPS 256
 #define DROP_STEPS_MAX 64
 
@@ -58,9 +59,10 @@ static void tell_dropping(struct writer *w)
     w->dropped_some = true;
 }
 
-/* Free pages above the reserve at which dropping ends; it begins at half of that. No more than look_at_space() counts.
- */
-static uint64_t drop_goal(const struct db_space *space)
+/* Free pages above the reserve at which dropping ends (it begins at half of that), and at which new work is taken
+ * again: at its edge a store must not be full and have room by turns, second after second, as calls that end give back
+ * what was kept for their records. No more than look_at_space() counts. */
+static uint64_t room_goal(const struct db_space *space)
 {
     uint64_t part = reserve_base(space) / 2;
     return part < CHUNK_OPS * PAGES_PER_OP ? part : CHUNK_OPS * PAGES_PER_OP;
@@ -71,7 +73,7 @@ static uint64_t drop_goal(const struct db_space *space)
 static void drop_oldest(struct writer *w, struct db_space *space)
 {
     tell_dropping(w);
-    for (int step = 0; step < DROP_STEPS_MAX && spare_pages(space) < drop_goal(space); step++) {
+    for (int step = 0; step < DROP_STEPS_MAX && spare_pages(space) < room_goal(space); step++) {
         struct batch batch;
         batch_begin(&batch, w->db, &w->scratch);
         bool some = batch_drop_oldest(&batch, DROP_OPS) > 0;
@@ -92,10 +94,10 @@ void room_look(struct writer *w)
     bool may_drop = atomic_load_explicit(&w->drop_oldest, memory_order_relaxed);
     if (may_drop && spare_pages(&space) < PAGES_PER_OP)
         drop_oldest(w, &space);
-    w->dropping = may_drop && spare_pages(&space) < drop_goal(&space) / (w->dropping ? 1 : 2);
+    w->dropping = may_drop && spare_pages(&space) < room_goal(&space) / (w->dropping ? 1 : 2);
     w->expire_least = (size_t)reserve_base(&space) / PAGES_PER_REMOVAL;
     uint64_t ops = spare_pages(&space) / PAGES_PER_OP;
-    w->refuse_new = ops == 0;
+    w->refuse_new = ops == 0 || (w->refuse_new && spare_pages(&space) < room_goal(&space));
     w->refuse_raise = w->refuse_new && space.free + reserve_base(&space) / 2 < reserve_pages(&space);
     if (w->refuse_new) {
         writer_trouble(w, &w->full,
@@ -148,7 +150,8 @@ size_t room_make(struct writer *w, struct batch *batch, size_t applied)
 void room_expire_idle(struct writer *w)
 {
     size_t limit = expire_limit(w, EXPIRE_OPS), removed = limit;
-    for (int step = 0; step < EXPIRE_STEPS_IDLE && removed == limit && (w->refuse_new || writer_idle(w)); step++) {
+    int steps = w->refuse_new ? EXPIRE_STEPS_FULL : EXPIRE_STEPS_IDLE;
+    for (int step = 0; step < steps && removed == limit && (w->refuse_new || writer_idle(w)); step++) {
         struct batch batch;
         batch_begin(&batch, w->db, &w->scratch);
         removed = batch_expire(&batch, room_expiry(w, batch.now_ms), limit);

@@ -283,7 +283,9 @@ def test_a_full_store_is_read_and_goes_on_when_there_is_room(launch, new_partner
     gw = launch(route(partner), store={"path": "store", "max_size": "1MiB"}, audit={"retain": "90d", "when_full": "refuse"})
     sent = until_full(gw, mark)
     (newest,), (oldest,) = gw.audit(order="desc", limit=1), gw.audit(limit=1)
-    expect.refusal(gw.call(f"/pay/{mark}", 8, mark + "-new"), 503, "store-unavailable", "not-sent")
+    answer = gw.call(f"/pay/{mark}", 8, mark + "-new")
+    expect.refusal(answer, 503, "store-unavailable", "not-sent")
+    assert "the store is full" in answer.json["detail"]
     expect.refusal(gw.call(f"/pay/{mark}", 6, f"{mark}-0"), 503, "store-unavailable", "not-sent")  # a drop can't be recorded either
     assert len(partner.seen(mark)) == sent
     line = gw.wait_log(lambda l: l["event"] == "store" and l["level"] == "error")

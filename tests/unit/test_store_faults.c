@@ -68,7 +68,7 @@ static int reset_faults(void **state)
 static bool becomes_writable(struct store *store)
 {
     struct timespec pause = {0, 10000000};
-    for (int i = 0; i < 1000 && !health(store).writable; i++)
+    for (int i = 0; i < 3000 && !health(store).writable; i++)
         nanosleep(&pause, NULL);
     return health(store).writable;
 }

@@ -92,6 +92,41 @@ static void test_refuse(void **state)
     assert_true(file_size(fx) <= (off_t)MIB);
 }
 
+/* A few calls at a time, each of which takes room for its intent and gives some back with its end. A store that was
+ * full must not have room again for one of them now and then: without anything removed it stays full. */
+static void test_full_stays_full(void **state)
+{
+    struct fixture *fx = *state;
+    enum { SIDE_BY_SIDE = 6 };
+    static char path[1500];
+    struct timespec pause = {0, 10000000};
+    struct audit_record end = {
+        .kind = AUDIT_SENT, .ns = text("default"), .key = text("k"), .path = {path, sizeof path}};
+    struct call calls[SIDE_BY_SIDE];
+    size_t taken = SIDE_BY_SIDE;
+    memset(path, 'p', sizeof path);
+    while (taken == SIDE_BY_SIDE) {
+        taken = 0;
+        for (size_t i = 0; i < SIDE_BY_SIDE; i++) {
+            admit_init(&calls[i], "k", 1);
+            calls[i].op.admit.intent = calls[i].op.admit.equal_allowed = true;
+            calls[i].op.record.path = (struct slice){path, sizeof path};
+            call_run(fx->store, &calls[i]);
+            taken += calls[i].op.error == STORE_OK ? 1 : 0;
+        }
+        for (size_t i = 0; i < SIDE_BY_SIDE; i++) {
+            end.effect_id = calls[i].op.effect_id;
+            if (end.effect_id != 0)
+                assert_int_equal(record(fx->store, &end).error, STORE_OK);
+        }
+    }
+    for (int i = 0; i < 250; i++) { /* two ticks */
+        assert_int_equal(admit(fx->store, "k", 2).error, STORE_FULL);
+        nanosleep(&pause, NULL);
+    }
+    assert_false(health(fx->store).writable);
+}
+
 /* The same with a store that never comes near its end: the file must not creep towards it. */
 static void test_half_full(void **state)
 {
@@ -177,6 +212,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_refuse, set_up, fixture_close),
+        cmocka_unit_test_setup_teardown(test_full_stays_full, set_up, fixture_close),
         cmocka_unit_test_setup_teardown(test_half_full, set_up, fixture_close),
         cmocka_unit_test_setup_teardown(test_drop_oldest, set_up, fixture_close),
         cmocka_unit_test_setup_teardown(test_dropping_rides_along, set_up, fixture_close),
