@@ -70,7 +70,7 @@ enum store_error store_backup(struct store *store, const char *folder, struct st
     struct part part;
     const char *reason;
     *out = (struct store_contents){0};
-    int number = folder_make(folder);
+    int number = folder_make(folder, NULL);
     if (number != 0)
         return part_say(number, folder, "cannot make the folder", why, why_cap);
     enum store_error error = part_begin(&part, folder, NULL, 0, why, why_cap);

@@ -2,8 +2,9 @@
  * store/folder.c - makes the store's folder, refuses remote file systems, and lets one server in.
  *
  * LMDB itself lets a second server open the same files, so gateway.lock keeps it out: flock(2) belongs to the open
- * file, goes with the process however it ends, and is no business of LMDB's fcntl locks. The file is never removed:
- * who removes a lock file makes room for two owners.
+ * file, goes with the process however it ends, and is no business of LMDB's fcntl locks. Who removes a lock file makes
+ * room for two owners: only a failed restore removes the one that it made, while it has the lock, and whoever gets the
+ * lock looks whether the file still has its name.
  */
 #include "store/folder.h"
 
@@ -26,6 +27,8 @@ struct folder {
     dev_t dev;
     ino_t ino;
     int lock_fd; /* -1 when reading only */
+    bool made_lock;
+    size_t made; /* see folder_make() */
 };
 
 /* The folders this process is in. */
@@ -73,9 +76,10 @@ static int sync_folder(const char *path)
 }
 
 /* Makes one folder; the entry in the folder above is synced, else a power cut could take the store's name away. */
-static int make_folder(const char *path)
+static int make_folder(const char *path, bool *made)
 {
-    if (mkdir(path, 0700) != 0) {
+    *made = mkdir(path, 0700) == 0;
+    if (!*made) {
         /* What exists may refuse mkdir in its own way (read-only, not ours): only what is missing counts. */
         int number = errno;
         struct stat st;
@@ -87,10 +91,12 @@ static int make_folder(const char *path)
     return number == EACCES ? 0 : number; /* one where we may make names but not read them */
 }
 
-int folder_make(const char *path)
+int folder_make(const char *path, size_t *made)
 {
     char part[PATH_CAP];
-    size_t len = strlen(path);
+    size_t len = strlen(path), none;
+    made = made == NULL ? &none : made;
+    *made = 0;
     if (len == 0 || len >= sizeof part)
         return len == 0 ? ENOENT : ENAMETOOLONG;
     memcpy(part, path, len + 1);
@@ -98,7 +104,10 @@ int folder_make(const char *path)
         if (part[i] != '/' && part[i] != '\0')
             continue;
         part[i] = '\0';
-        int number = make_folder(part);
+        bool new_one;
+        int number = make_folder(part, &new_one);
+        if (new_one && *made == 0)
+            *made = i;
         if (number != 0)
             return number;
         part[i] = path[i];
@@ -154,23 +163,35 @@ static enum store_error judge(const char *path, struct stat *st, char *why, size
     return STORE_OK;
 }
 
-static enum store_error take_lock(const char *path, int *fd, char *why, size_t why_cap)
+static bool has_name(int fd, const char *file)
+{
+    struct stat opened, named;
+    return fstat(fd, &opened) == 0 && stat(file, &named) == 0 && opened.st_ino == named.st_ino &&
+           opened.st_dev == named.st_dev;
+}
+
+static enum store_error take_lock(const char *path, struct folder *folder, char *why, size_t why_cap)
 {
     char file[PATH_CAP];
+    int *fd = &folder->lock_fd;
     if (snprintf(file, sizeof file, "%s/gateway.lock", path) >= (int)sizeof file)
         return say(STORE_IO, why, why_cap, path, "cannot open gateway.lock", ENAMETOOLONG);
-    *fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    *fd = open(file, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    folder->made_lock = *fd >= 0;
+    if (*fd < 0 && errno == EEXIST)
+        *fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (*fd < 0)
         return say(error_of(errno), why, why_cap, path, "cannot open gateway.lock", errno);
     int rc;
     do
         rc = flock(*fd, LOCK_EX | LOCK_NB);
     while (rc != 0 && errno == EINTR);
-    if (rc == 0)
+    if (rc == 0 && has_name(*fd, file))
         return STORE_OK;
-    int number = errno;
+    int number = rc == 0 ? EWOULDBLOCK : errno;
     close(*fd);
     *fd = -1;
+    folder->made_lock = false;
     if (number == EWOULDBLOCK)
         return say(STORE_BUSY, why, why_cap, path, "is in use by another process", 0);
     return say(STORE_IO, why, why_cap, path, "cannot lock gateway.lock", number);
@@ -207,7 +228,8 @@ static bool enter_once(struct folder *folder)
 enum store_error folder_enter(const char *path, bool readonly, struct folder **out, char *why, size_t why_cap)
 {
     *out = NULL;
-    int number = readonly ? 0 : folder_make(path);
+    size_t made = 0;
+    int number = readonly ? 0 : folder_make(path, &made);
     if (number != 0)
         return say(error_of(number), why, why_cap, path, "cannot make the folder", number);
     struct stat st;
@@ -217,17 +239,38 @@ enum store_error folder_enter(const char *path, bool readonly, struct folder **o
     struct folder *folder = calloc(1, sizeof *folder);
     if (!folder)
         return say(STORE_IO, why, why_cap, path, "out of memory", 0);
-    *folder = (struct folder){.dev = st.st_dev, .ino = st.st_ino, .lock_fd = -1};
+    *folder = (struct folder){.dev = st.st_dev, .ino = st.st_ino, .lock_fd = -1, .made = made};
     if (!enter_once(folder)) {
         free(folder);
         return say(STORE_BUSY, why, why_cap, path, "is already open in this process", 0);
     }
     *out = folder;
     if (!readonly)
-        error = take_lock(path, &folder->lock_fd, why, why_cap);
-    if (error != STORE_OK)
+        error = take_lock(path, folder, why, why_cap);
+    if (error != STORE_OK) {
+        folder_undo(folder, path);
         folder_leave(out);
+    }
     return error;
+}
+
+void folder_undo(const struct folder *folder, const char *path)
+{
+    char part[PATH_CAP];
+    size_t len = strlen(path);
+    if (folder == NULL || len + sizeof "/gateway.lock" > sizeof part)
+        return;
+    (void)snprintf(part, sizeof part, "%s/gateway.lock", path);
+    if (folder->made_lock)
+        (void)unlink(part);
+    part[len] = '\0';
+    for (size_t i = len; folder->made > 0 && i >= folder->made; i--) {
+        if (path[i] != '/' && path[i] != '\0')
+            continue;
+        part[i] = '\0';
+        if (rmdir(part) != 0 && errno != ENOENT)
+            return;
+    }
 }
 
 void folder_leave(struct folder **folder)

@@ -83,9 +83,44 @@ static int take_lock_file(const char *path)
     return rc;
 }
 
+/* To read LMDB needs lock.mdb, and makes it. In a backup there is none, and it should stay as it is; in a folder of
+ * another user it can't be written. There it is done without, and a lock on data.mdb keeps out who would serve it
+ * meanwhile, as it tells that somebody does. */
+static bool must_not_lock(const struct db *db)
+{
+    char lock[4096], gateway[4096];
+    if (!db->readonly || db->file || snprintf(lock, sizeof lock, "%s/lock.mdb", db->path) >= (int)sizeof lock ||
+        snprintf(gateway, sizeof gateway, "%s/gateway.lock", db->path) >= (int)sizeof gateway)
+        return false;
+    if (access(lock, F_OK) == 0)
+        return access(lock, W_OK) != 0;
+    return access(gateway, F_OK) != 0 || access(db->path, W_OK) != 0;
+}
+
+/* LMDB would take an empty file for a new store. */
+static int refuse_empty(const struct db *db)
+{
+    char name[4096];
+    struct stat st;
+    if (!db->readonly && !db->file)
+        return 0;
+    if (snprintf(name, sizeof name, db->file ? "%s" : "%s/data.mdb", db->path) >= (int)sizeof name)
+        return ENAMETOOLONG;
+    return stat(name, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0 ? MDB_INVALID : 0;
+}
+
+static int lock_opened(const struct db *db, int fd)
+{
+    if (db->file || (db->readonly && !db->unlocked))
+        return 0;
+    return flock(fd, (db->readonly ? LOCK_SH : LOCK_EX) | LOCK_NB) == 0 ? 0 : errno;
+}
+
 static int open_env(struct db *db, uint64_t max_size)
 {
-    int rc = mdb_env_create(&db->env);
+    int rc = refuse_empty(db);
+    if (rc == 0)
+        rc = mdb_env_create(&db->env);
     if (rc == 0)
         rc = mdb_env_set_maxdbs(db->env, DB_TABLE_COUNT);
     if (rc == 0 && !db->readonly) {
@@ -94,16 +129,15 @@ static int open_env(struct db *db, uint64_t max_size)
         if (rc == 0 && !db->file)
             rc = take_lock_file(db->path);
     }
+    db->unlocked = must_not_lock(db);
+    unsigned flags = MDB_NOTLS | (db->readonly ? MDB_RDONLY : 0) | (db->file ? MDB_NOSUBDIR : 0) |
+                     (db->file || db->unlocked ? MDB_NOLOCK : 0);
     if (rc == 0)
-        rc = mdb_env_open(db->env, db->path,
-                          MDB_NOTLS | (db->readonly ? MDB_RDONLY : 0) | (db->file ? MDB_NOSUBDIR | MDB_NOLOCK : 0),
-                          0600);
+        rc = mdb_env_open(db->env, db->path, flags, 0600);
     int fd;
     if (rc == 0 && mdb_env_get_fd(db->env, &fd) == 0 && fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) /* LMDB leaves this one */
         rc = errno;
-    if (rc == 0 && !db->readonly && !db->file && flock(fd, LOCK_EX | LOCK_NB) != 0)
-        rc = errno; /* gateway.lock was removed under a gateway that runs */
-    return rc;
+    return rc == 0 ? lock_opened(db, fd) : rc; /* for serving: gateway.lock may have been removed under who serves */
 }
 
 static int is_new(MDB_txn *txn, bool *out)
@@ -139,7 +173,7 @@ static int open_tables(struct db *db, MDB_txn *txn, uint64_t *version)
     bool fresh;
     int rc = is_new(txn, &fresh);
     *version = 0;
-    if (rc == 0 && fresh && db->readonly)
+    if (rc == 0 && fresh && (db->readonly || db->file)) /* a backup without tables would come back as an empty store */
         return MDB_NOTFOUND;
     for (int i = 0; i < DB_TABLE_COUNT && rc == 0; i++) {
         bool may_lack = i == DB_AUDIT_TIME; /* stores from before it was there */
@@ -183,9 +217,13 @@ static int open_tables_txn(struct db *db, uint64_t *version)
 
 static enum store_error explain_open(int rc, const struct db *db, const char *path, char *why, size_t why_cap)
 {
-    if (db->readonly && (rc == ENOENT || rc == MDB_NOTFOUND)) {
+    if ((db->readonly || db->file) && (rc == ENOENT || rc == MDB_NOTFOUND)) {
         (void)snprintf(why, why_cap, "store %s: there is no store in this folder", path);
         return STORE_NOT_FOUND;
+    }
+    if (rc == EWOULDBLOCK && db->readonly) {
+        (void)snprintf(why, why_cap, "store %s: a gateway serves it, and lock.mdb can't be written by this user", path);
+        return STORE_IO;
     }
     if (rc == EWOULDBLOCK) {
         (void)snprintf(why, why_cap, "store %s: another gateway serves this folder", path);

@@ -15,7 +15,8 @@ struct db {
     MDB_dbi table[DB_TABLE_COUNT];
     bool has[DB_TABLE_COUNT];
     bool readonly;
-    bool file; /* opened as a file, without locks */
+    bool file;     /* opened as a file, without locks */
+    bool unlocked; /* reading without LMDB's locks: nobody serves it as long as it is open */
     struct db_floor floor;
     atomic_uint commits;    /* begun by this process; see db_read_begin() */
     const char *dead;       /* the writer's: why, once it is */

@@ -116,13 +116,30 @@ static enum store_error verify(struct job *job)
     return findings == 0 ? STORE_OK : say(job, STORE_DAMAGED, "the backup is damaged; nothing was restored");
 }
 
+/* What is wrong with the copy is wrong with the backup: that is what whoever reads it can look at. */
+static void rename_part(struct job *job)
+{
+    char text[512];
+    size_t len = strlen(job->part.path);
+    const char *at = strstr(job->why, job->part.path);
+    if (at == NULL)
+        return;
+    (void)snprintf(text, sizeof text, "%s", at + len);
+    (void)snprintf(job->why, job->why_cap, "backup %s%s", job->restore->from, text);
+}
+
 static enum store_error open_part(struct job *job)
 {
     struct stat st;
     if (fstat(job->part.fd, &st) != 0)
         return part_say(errno, job->part.path, "cannot look at it", job->why, job->why_cap);
     uint64_t room = 2 * (uint64_t)st.st_size + MAP_SPARE; /* of this process alone: the gateway opens with its own */
-    return db_open_file(job->part.path, room, &job->db, job->why, job->why_cap);
+    enum store_error error = db_open_file(job->part.path, room, &job->db, job->why, job->why_cap);
+    if (error == STORE_NOT_FOUND)
+        error = say(job, STORE_NOT_FOUND, "data.mdb holds no store; nothing was restored");
+    if (error == STORE_FORMAT)
+        rename_part(job);
+    return error;
 }
 
 static enum store_error skip_ids(struct job *job)
@@ -222,6 +239,8 @@ enum store_error store_restore(const struct store_restore *restore, struct store
     error = folder_enter(restore->path, false, &folder, why, why_cap);
     if (error == STORE_OK)
         error = fill_folder(&job);
+    if (error != STORE_OK)
+        folder_undo(folder, restore->path);
     folder_leave(&folder);
     return error;
 }

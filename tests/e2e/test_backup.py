@@ -1,9 +1,11 @@
 """Backup, restore and verify: copies beside a running gateway, the way back, and damage that is found."""
 
+import fcntl
 import json
 import os
 import pathlib
 import subprocess
+import tempfile
 import threading
 
 import pytest
@@ -208,7 +210,7 @@ def test_restore_refuses(gate, mark, tmp_path):
     assert gate.fence(mark) == 41
     done = run("restore", gate.store, "--store", tmp_path / "new")
     assert done.returncode == 3 and "not a backup" in done.stderr
-    assert "data.mdb" not in names(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
     done = run("restore", tmp_path / "nothing", "--store", tmp_path / "new")
     assert done.returncode == 1 and "no backup" in done.stderr
     for token in ("0", "-1", "x", "18446744073709551616", ""):
@@ -219,7 +221,7 @@ def test_restore_refuses(gate, mark, tmp_path):
     assert done.returncode == 3 and "cut short" in done.stderr
     (tmp_path / "copy/data.mdb").write_bytes(b"no database" * 1000)
     assert run("restore", tmp_path / "copy", "--store", tmp_path / "new").returncode == 3
-    assert "data.mdb" not in names(tmp_path / "new") and "data.mdb.part" not in names(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
     (tmp_path / "copy/data.mdb").write_bytes(whole)
     assert run("restore", tmp_path / "copy", "--store", tmp_path / "new", "--min-token", "7").returncode == 0
     (tmp_path / "new/admin.token").write_text("x")
@@ -244,11 +246,10 @@ def test_verify_finds_damage(gate, mark, tmp_path):
     assert found["table"] == "audit" and found["id"].isdigit() and summary["findings"] == 1
     done = run("restore", tmp_path / "copy", "--store", tmp_path / "new")
     assert done.returncode == 1 and "damaged" in done.stderr and "is no audit record" in done.stdout
-    assert "data.mdb" not in names(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
     for cut in (4000, 5000, 9000, len(whole) // 2, len(whole) - 5000):
         file.write_bytes(whole[:cut])
         assert run("verify", "--store", tmp_path / "copy").returncode == 3
-    (tmp_path / "copy/lock.mdb").unlink()
     for page in range(2, len(whole) // 4096):  # a page of noise is found, or ends it in good order
         file.write_bytes(whole[: page * 4096] + b"\xa5" * 4096 + whole[(page + 1) * 4096:])
         assert run("verify", "--store", tmp_path / "copy").returncode in (1, 3)
@@ -256,3 +257,50 @@ def test_verify_finds_damage(gate, mark, tmp_path):
     assert sound(tmp_path / "copy")["records"] == 39
     assert run("verify", "--store", tmp_path / "nothing").returncode == 3
     assert run("verify").returncode == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 100, None, "cut"])
+def test_a_restore_that_fails_leaves_the_place_as_it_was_and_names_the_backup(gate, mark, tmp_path, content):
+    copy, target = tmp_path / "copy", tmp_path / "new" / "store"
+    if content == "cut":
+        expect.relayed(gate.call(f"/pay/{mark}", 5, mark))
+        backup(gate, copy)
+        os.truncate(copy / "data.mdb", 8192)
+    else:
+        copy.mkdir()
+        if content is not None:
+            (copy / "data.mdb").write_bytes(content)
+    done = run("restore", copy, "--store", target)
+    assert done.returncode in (1, 3) and done.stdout == "", done
+    assert str(copy) in done.stderr and ".part" not in done.stderr and "descriptor" not in done.stderr, done
+    assert not target.parent.exists()
+    target.mkdir(parents=True)
+    assert run("restore", copy, "--store", target).returncode in (1, 3)
+    assert names(target) == []
+    (target / "gateway.lock").touch()  # not its own
+    assert run("restore", copy, "--store", target).returncode in (1, 3)
+    assert names(target) == ["gateway.lock"]
+
+
+def test_verify_leaves_a_backup_as_it_is_and_needs_only_to_read_it(gate, mark, tmp_path):
+    expect.relayed(gate.call(f"/pay/{mark}", 5, mark))
+    backup(gate, tmp_path / "copy")
+    sound(tmp_path / "copy")
+    assert names(tmp_path / "copy") == ["data.mdb"]
+    if os.geteuid() != 0:
+        pytest.skip("needs another user")
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own are closed to others
+        os.chmod(folder, 0o755)
+        file = pathlib.Path(folder) / "data.mdb"
+        file.write_bytes((tmp_path / "copy" / "data.mdb").read_bytes())
+        file.chmod(0o644)
+        other = dict(user=65534, group=65534, extra_groups=[])
+        done = run("verify", "--store", folder, **other)
+        assert (done.returncode, done.stderr) == (0, ""), done
+        assert names(folder) == ["data.mdb"]
+        (file.parent / "lock.mdb").touch(0o644)  # not for others to write
+        assert run("verify", "--store", folder, **other).returncode == 0
+        with file.open("rb") as served:
+            fcntl.flock(served, fcntl.LOCK_EX)  # as a gateway holds it
+            done = run("verify", "--store", folder, **other)
+            assert done.returncode == 3 and "a gateway serves it" in done.stderr, done
