@@ -12,14 +12,17 @@
 static const struct {
     const char *name;  /* in /v1/stats */
     const char *event; /* in the log; NULL: the store has its own lines for this */
+    const char *over;  /* what the log says when it goes */
 } kinds[ALARM_KINDS] = {
-    [ALARM_TOKEN_REGRESSION] = {"token-regression", "token-regression"},
-    [ALARM_CLOCK_LIKE_TOKEN] = {"clock-like-token", "token-looks-like-clock"},
-    [ALARM_IN_DOUBT] = {"in-doubt", "in-doubt"},
-    [ALARM_STORE_NEARLY_FULL] = {"store-nearly-full", "store-nearly-full"},
-    [ALARM_DISK_NEARLY_FULL] = {"disk-nearly-full", "disk-nearly-full"},
-    [ALARM_OLD_READER] = {"old-reader", "old-reader"},
-    [ALARM_STORE_NOT_WRITABLE] = {"store-not-writable", NULL},
+    [ALARM_TOKEN_REGRESSION] = {"token-regression", "token-regression",
+                                "A key that has a fence got a higher token, or the route is gone."},
+    [ALARM_CLOCK_LIKE_TOKEN] = {"clock-like-token", "token-looks-like-clock", "The route is gone."},
+    [ALARM_IN_DOUBT] = {"in-doubt", "in-doubt", "No effect is in doubt any more."},
+    [ALARM_STORE_NEARLY_FULL] = {"store-nearly-full", "store-nearly-full", "The store has room again."},
+    [ALARM_DISK_NEARLY_FULL] = {"disk-nearly-full", "disk-nearly-full",
+                                "The disk that the store lies on has room again."},
+    [ALARM_OLD_READER] = {"old-reader", "old-reader", "No reader keeps old pages of the store any more."},
+    [ALARM_STORE_NOT_WRITABLE] = {"store-not-writable", NULL, NULL},
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -43,20 +46,19 @@ bool alarm_is_on(const struct alarm *alarm)
 }
 
 /* Under the lock, so that lines come in the order of what they tell; no thread waits for the log's reader. */
-static void tell(const struct alarm *alarm, enum log_level level, const char *state,
-                 const struct alarm_subject *subject)
+static void tell(const struct alarm *alarm, bool on, const struct alarm_subject *subject)
 {
     struct log_line line;
-    if (kinds[alarm->kind].event == NULL || !log_begin(&line, level, kinds[alarm->kind].event))
+    if (kinds[alarm->kind].event == NULL || !log_begin(&line, on ? LOG_WARN : LOG_INFO, kinds[alarm->kind].event))
         return;
-    log_cstring(&line, "state", state);
+    log_cstring(&line, "state", on ? "on" : "off");
     log_cstring(&line, "route", alarm->route);
     if (subject != NULL) {
         log_string(&line, "namespace", subject->ns.data, subject->ns.len);
         log_string(&line, "key", subject->key.data, subject->key.len);
         log_id(&line, "token", subject->token);
     }
-    log_cstring(&line, "message", alarm->text);
+    log_cstring(&line, "message", on ? alarm->text : kinds[alarm->kind].over);
     log_end(&line);
 }
 
@@ -73,7 +75,7 @@ void alarm_on(struct alarm *alarm, const struct alarm_subject *subject, const ch
         *end_of_on = alarm;
         end_of_on = &alarm->next;
         atomic_store_explicit(&alarm->is_on, true, memory_order_relaxed);
-        tell(alarm, LOG_WARN, "on", subject);
+        tell(alarm, true, subject);
     }
     pthread_mutex_unlock(&lock);
 }
@@ -96,7 +98,7 @@ void alarm_off(struct alarm *alarm)
     if (alarm_is_on(alarm)) { /* still */
         unlink_alarm(alarm);
         atomic_store_explicit(&alarm->is_on, false, memory_order_relaxed);
-        tell(alarm, LOG_INFO, "off", NULL);
+        tell(alarm, false, NULL);
     }
     pthread_mutex_unlock(&lock);
 }
@@ -105,7 +107,7 @@ void alarm_remind(struct alarm *alarm)
 {
     pthread_mutex_lock(&lock);
     if (alarm_is_on(alarm))
-        tell(alarm, LOG_WARN, "on", NULL);
+        tell(alarm, true, NULL);
     pthread_mutex_unlock(&lock);
 }
 

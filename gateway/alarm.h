@@ -37,7 +37,7 @@ struct alarm {
     /* ---- alarm.c's, under its mutex ---- */
     struct alarm *next; /* of those that are on, oldest first */
     uint64_t since_ms;  /* wall time */
-    char text[240];
+    char text[640];     /* may name a key */
 };
 
 struct alarm *alarm_of_process(enum alarm_kind kind); /* its one alarm of that kind */

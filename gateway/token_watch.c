@@ -64,9 +64,10 @@ void token_watch_arrived(struct token_watch *watch, struct slice ns, struct slic
         return;
     struct alarm_subject subject = {ns, key, token};
     alarm_on(&watch->clock_like, &subject,
-             "Tokens look like %s since 1970: one clock that runs ahead shuts out every later holder; let the lock "
+             "Tokens look like %s since 1970 (first seen for key %.*s, namespace %.*s): one clock that runs ahead "
+             "shuts out every later holder; let the lock "
              "service count, or bound the harm with the route's fence.max_jump.",
-             unit);
+             unit, (int)key.len, key.len == 0 ? "" : key.data, (int)ns.len, ns.len == 0 ? "" : ns.data);
 }
 
 /* FNV-1a. Two keys with the same hash count as one. */
@@ -91,8 +92,8 @@ void token_watch_stale(struct token_watch *watch, struct slice ns, struct slice 
     atomic_store_explicit(&watch->running, true, memory_order_relaxed);
     if (regression)
         alarm_on(&watch->regression, NULL,
-                 "The tokens of %d keys in a row were stale and none was accepted meanwhile: the lock service may have "
-                 "gone back.",
+                 "The tokens of %d keys in a row were stale, and no key that has a fence got a higher one meanwhile: "
+                 "the lock service may have gone back.",
                  TOKEN_RUN_KEYS);
     pthread_mutex_unlock(&watch->lock);
 }

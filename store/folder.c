@@ -94,7 +94,7 @@ static int make_folder(const char *path, bool *made)
 int folder_make(const char *path, size_t *made)
 {
     char part[PATH_CAP];
-    size_t len = strlen(path), none;
+    size_t len = strlen(path), none = 0;
     made = made == NULL ? &none : made;
     *made = 0;
     if (len == 0 || len >= sizeof part)

@@ -303,7 +303,8 @@ def test_tokens_from_a_clock_are_told_once_a_route(launch, new_partner, mark, un
     assert line["level"] == "warn" and "max_jump" in line["message"]
     found = alarms(gw)
     assert list(found) == ["clock-like-token"] and found["clock-like-token"]["route"] == "pay"
-    assert mark not in found["clock-like-token"]["text"] and str(token) not in found["clock-like-token"]["text"]
+    assert f"{mark}-0, namespace default" in found["clock-like-token"]["text"] and str(token) not in found["clock-like-token"]["text"]
+    assert mark.encode() not in gw.admin("/metrics", token=None).body
     assert scrape(gw)("fencegate_clock_like_token", route="pay") == 1 and scrape(gw)("fencegate_clock_like_token", route="other") == 0
     assert len(lines(gw, "token-looks-like-clock", "on")) == 1
 
@@ -326,7 +327,8 @@ def test_a_lock_service_that_went_back_is_noticed(launch, new_partner, mark):
     assert list(alarms(gw)) == ["token-regression"]
     expect.relayed(gw.call(f"/pay/{mark}", 101, f"{mark}-0"))
     assert alarms(gw) == {} and scrape(gw)("fencegate_token_regression") == 0
-    gw.wait_log(lambda line: line["event"] == "token-regression" and line["state"] == "off")
+    over = gw.wait_log(lambda line: line["event"] == "token-regression" and line["state"] == "off")
+    assert "got a higher token" in over["message"] and "stale" not in over["message"]
     assert len(lines(gw, "token-regression", "on")) == 1
 
 
@@ -358,7 +360,7 @@ def test_effects_in_doubt_are_told_at_the_start(launch, new_partner, mark):
     (effect,) = gw.admin("/v1/effects?state=in-doubt").json["effects"]
     assert gw.admin(f"/v1/effects/{effect['id']}/resolve", "POST", headers=[("Content-Type", "application/json")],
                     body=b'{"outcome":"sent","note":"asked"}').status == 200
-    assert eventually(lambda: alarms(gw) == {}) and gw.wait_log(lambda line: line["event"] == "in-doubt" and line["state"] == "off")
+    assert eventually(lambda: alarms(gw) == {}) and "No effect is in doubt" in gw.wait_log(lambda line: line["event"] == "in-doubt" and line["state"] == "off")["message"]
 
 
 def test_a_store_that_fills_up_is_told_before_it_is_full(launch, new_partner, mark):

@@ -158,7 +158,7 @@ static void a_clock_is_told_once(void **state)
     assert_string_equal(shown(), "[]");
     token_watch_arrived(&watch, text("default"), text("key"), realtime_ms());
     assert_true(alarm_is_on(&watch.clock_like));
-    assert_non_null(strstr(shown(), "milliseconds since 1970"));
+    assert_non_null(strstr(shown(), "milliseconds since 1970 (first seen for key key, namespace default)"));
     assert_non_null(strstr(shown(), "max_jump"));
     token_watch_arrived(&watch, text("default"), text("key"), realtime_ms() / 1000);
     assert_null(strstr(shown(), " seconds since 1970")); /* what was seen first stays */
