@@ -80,6 +80,13 @@ void alarm_on(struct alarm *alarm, const struct alarm_subject *subject, const ch
     pthread_mutex_unlock(&lock);
 }
 
+void alarm_began(struct alarm *alarm, uint64_t wall_ms)
+{
+    pthread_mutex_lock(&lock);
+    alarm->since_ms = wall_ms;
+    pthread_mutex_unlock(&lock);
+}
+
 static void unlink_alarm(struct alarm *alarm)
 {
     struct alarm **at = &first_on;

@@ -51,6 +51,8 @@ struct alarm_subject {
 /* One sentence. On already: the sentence takes the old one's place, nothing is logged. `subject` may be NULL. */
 void alarm_on(struct alarm *alarm, const struct alarm_subject *subject, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* What it is about began before it was noticed. */
+void alarm_began(struct alarm *alarm, uint64_t wall_ms);
 void alarm_off(struct alarm *alarm);
 /* Logs it once more, if it is on: it should not be forgotten, or it has become worse. */
 void alarm_remind(struct alarm *alarm);

@@ -43,8 +43,9 @@ enum doubt_news doubt_watch(struct doubt_watch *watch, uint64_t in_doubt, uint64
     return news;
 }
 
-static void look_at_doubt(struct doubt_watch *watch, uint64_t in_doubt, uint64_t now_ms)
+static void look_at_doubt(struct doubt_watch *watch, const struct store_health *health, uint64_t now_ms)
 {
+    uint64_t in_doubt = health->in_doubt;
     struct alarm *alarm = alarm_of_process(ALARM_IN_DOUBT);
     enum doubt_news news = doubt_watch(watch, in_doubt, now_ms);
     if (news == DOUBT_OVER)
@@ -52,6 +53,8 @@ static void look_at_doubt(struct doubt_watch *watch, uint64_t in_doubt, uint64_t
     else if (news != DOUBT_NOTHING)
         alarm_on(alarm, NULL, "%" PRIu64 " %s in doubt: ask the partner, then resolve.", in_doubt,
                  in_doubt == 1 ? "effect is" : "effects are");
+    if (news == DOUBT_BEGAN && health->in_doubt_since_ms != 0)
+        alarm_began(alarm, health->in_doubt_since_ms);
     if (news == DOUBT_MORE || news == DOUBT_REMINDER)
         alarm_remind(alarm);
 }
@@ -85,7 +88,7 @@ void store_watch_look(struct store_watch *watch, const struct store_health *heal
         alarm_off(alarm);
     else
         alarm_on(alarm, NULL, "Nothing is sent: %s.", health->reason != NULL ? health->reason : "store not writable");
-    look_at_doubt(&watch->doubt, health->in_doubt, now_ms);
+    look_at_doubt(&watch->doubt, health, now_ms);
     look_at_room(ALARM_STORE_NEARLY_FULL, "The store is nearly full", health->used_bytes, health->max_bytes);
     look_at_room(ALARM_DISK_NEARLY_FULL, "The disk that the store lies on is nearly full", health->disk_used_bytes,
                  health->disk_bytes);

@@ -533,8 +533,12 @@ size_t batch_leftovers(struct batch *batch, struct leftovers *state, struct buff
         put_u64(from, state->after + 1);
         if (!db_cursor_seek(&cursor, (struct slice){from, sizeof from}) || cursor.key.len != 8)
             break;
+        struct audit_record first;
         state->after = get_u64(cursor.key.data);
         state->in_doubt++;
+        if (state->oldest_ms == 0 && cursor.value.len > 0 &&
+            record_decode((struct slice){cursor.value.data + 1, cursor.value.len - 1}, &first))
+            state->oldest_ms = first.time_ms;
         if (cursor.value.len > 0 && cursor.value.data[0] == EFFECT_IN_DOUBT)
             continue;
         size_t len = cursor.value.len > 0 ? cursor.value.len - 1 : 0;

@@ -55,6 +55,7 @@ size_t batch_drop_oldest(struct batch *batch, size_t limit);
  * and the mark "in doubt"; the mark keeps the next start from a second record. Returns how many it looked at. */
 struct leftovers {
     uint64_t after, found, in_doubt;
+    uint64_t oldest_ms; /* when the first of them was accepted */
 };
 size_t batch_leftovers(struct batch *batch, struct leftovers *state, struct buffer *intent, size_t limit);
 

@@ -40,7 +40,7 @@ static enum store_error start(struct store *store, const struct store_options *o
         return error;
     }
     tell_leftovers(options, &state);
-    error = writer_start(store->db, options, state.in_doubt, &store->writer);
+    error = writer_start(store->db, options, &state, &store->writer);
     if (error != STORE_OK)
         (void)snprintf(why, why_cap, "store %s: cannot start the writer", options->path);
     return error;

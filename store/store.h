@@ -189,6 +189,7 @@ struct store_health {
     uint64_t operations; /* applied by those commits */
     uint64_t used_bytes, max_bytes, free_pages;
     uint64_t in_doubt;                    /* effects listed as in doubt */
+    uint64_t in_doubt_since_ms;           /* when the oldest at the start was accepted; wall time, 0: unknown */
     uint64_t disk_used_bytes, disk_bytes; /* of the file system that it lies on; 0: unknown */
     /* The reader that keeps the oldest pages (this process or another): how many transactions it is behind, and for how
      * long it has kept them since they were not the newest. Looked at once a second. */

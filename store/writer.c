@@ -256,7 +256,7 @@ static int init_locks(struct writer *w)
     return rc;
 }
 
-enum store_error writer_start(struct db *db, const struct store_options *options, uint64_t in_doubt,
+enum store_error writer_start(struct db *db, const struct store_options *options, const struct leftovers *left,
                               struct writer **out)
 {
     *out = NULL;
@@ -272,7 +272,8 @@ enum store_error writer_start(struct db *db, const struct store_options *options
     w->chunk_max = CHUNK_OPS;
     w->failing.gone = "store: writing works again";
     w->full.gone = "store: there is room again";
-    w->health.in_doubt = in_doubt;
+    w->health.in_doubt = left->in_doubt;
+    w->health.in_doubt_since_ms = left->oldest_ms;
     w->next_tick_ms = monotonic_ms() + TICK_MS;
     if (init_locks(w) != 0) {
         free(w);

@@ -2,13 +2,14 @@
 #ifndef FENCEGATE_STORE_WRITER_H
 #define FENCEGATE_STORE_WRITER_H
 
+#include "store/apply.h"
 #include "store/lmdb.h"
 #include "store/store.h"
 
 struct writer;
 
-/* `db` must outlive the writer; of `options` the callbacks and numbers are copied. */
-enum store_error writer_start(struct db *db, const struct store_options *options, uint64_t in_doubt,
+/* `db` must outlive the writer; of `options` the callbacks and numbers are copied, of `left` what health tells. */
+enum store_error writer_start(struct db *db, const struct store_options *options, const struct leftovers *left,
                               struct writer **out) __attribute__((warn_unused_result));
 void writer_submit(struct writer *writer, struct store_op *op); /* any thread */
 void writer_stop(struct writer **writer);                       /* finishes what was submitted, joins, frees */

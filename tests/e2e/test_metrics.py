@@ -358,6 +358,7 @@ def test_effects_in_doubt_are_told_at_the_start(launch, new_partner, mark):
     assert line["state"] == "on" and line["level"] == "warn"
     assert eventually(lambda: alarms(gw).get("in-doubt"))["text"].startswith("1 effect ")
     (effect,) = gw.admin("/v1/effects?state=in-doubt").json["effects"]
+    assert alarms(gw)["in-doubt"]["since"] == effect["time"], "in doubt since the call, not since the restart"
     assert gw.admin(f"/v1/effects/{effect['id']}/resolve", "POST", headers=[("Content-Type", "application/json")],
                     body=b'{"outcome":"sent","note":"asked"}').status == 200
     assert eventually(lambda: alarms(gw) == {}) and "No effect is in doubt" in gw.wait_log(lambda line: line["event"] == "in-doubt" and line["state"] == "off")["message"]

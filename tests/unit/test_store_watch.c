@@ -82,6 +82,7 @@ static void alarms_come_and_go_with_their_cause(void **state)
 
     health = (struct store_health){.reason = "the store is full",
                                    .in_doubt = 2,
+                                   .in_doubt_since_ms = 1000,
                                    .used_bytes = 97,
                                    .max_bytes = 100,
                                    .disk_used_bytes = 81,
@@ -92,7 +93,8 @@ static void alarms_come_and_go_with_their_cause(void **state)
     store_watch_look(&watch, &health, 2000);
     assert_true(lists("\"name\":\"store-not-writable\",\"since\":\"20"));
     assert_true(lists("Nothing is sent: the store is full."));
-    assert_true(lists("\"name\":\"in-doubt\"") && lists("2 effects are in doubt"));
+    assert_true(lists("\"name\":\"in-doubt\",\"since\":\"1970-01-01T00:00:01.000Z\"") &&
+                lists("2 effects are in doubt"));
     assert_true(lists("\"name\":\"store-nearly-full\"") && lists("97 % used"));
     assert_true(lists("\"name\":\"disk-nearly-full\"") && lists("81 % used"));
     assert_true(lists("\"name\":\"old-reader\"") && lists("Process 4711 has been reading the store for 120 s"));
