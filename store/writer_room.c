@@ -92,7 +92,7 @@ void room_look(struct writer *w)
     if (!look_at_space(w, &space))
         return; /* the chunk's own transaction will tell why */
     bool may_drop = atomic_load_explicit(&w->drop_oldest, memory_order_relaxed);
-    if (may_drop && spare_pages(&space) < PAGES_PER_OP)
+    if (may_drop && spare_pages(&space) < (w->refuse_new ? room_goal(&space) : PAGES_PER_OP))
         drop_oldest(w, &space);
     w->dropping = may_drop && spare_pages(&space) < room_goal(&space) / (w->dropping ? 1 : 2);
     w->expire_least = (size_t)reserve_base(&space) / PAGES_PER_REMOVAL;
