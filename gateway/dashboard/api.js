@@ -68,7 +68,7 @@ function fencePath(namespace, key) {
   if (!canAsk(namespace, key)) {
     throw new Refusal(400, {
       detail:
-        'A browser can\'t ask for "." or ".." in a path. Use fencegate history, fencegate fences raise, fencegate fences reset.'
+        "A browser can't ask for \".\" or \"..\" in a path. Use fencegate history, fencegate fences raise, fencegate fences reset."
     });
   }
   return `v1/fences/${encodeURIComponent(namespace)}/${encodeURIComponent(key)}`;

@@ -36,8 +36,8 @@ function kindChoice() {
 
 function filterForm(apply) {
   const routes = el("datalist", { id: "routes" });
-  const fields = Object.fromEntries(Object.entries(FIELDS).map(([name, [, more]]) =>
-    [name, name === "kind" ? kindChoice() : textField(name, more)]));
+  const fields = Object.fromEntries(
+    Object.entries(FIELDS).map(([name, [, more]]) => [name, name === "kind" ? kindChoice() : textField(name, more)]));
   const labels = Object.entries(FIELDS).map(
     ([name, [label]]) => el("label", { class: `for-${name}` }, el("span", label), fields[name]));
   const form = el("form.filter", {
@@ -48,9 +48,7 @@ function filterForm(apply) {
       apply(Object.fromEntries(NAMES.map((name) => [name, fields[name].value])));
     })
   },
-    labels,
-    el("div.buttons", el("button.main", "Filter"),
-      button("Clear", () => apply({}))),
+    labels, el("div.buttons", el("button.main", "Filter"), button("Clear", () => apply({}))),
     el("datalist", { id: "reasons" }, options(REASONS)),
     el("datalist", { id: "ages" }, options(["15m", "1h", "6h", "1d", "7d"])), routes);
   fields.kind.addEventListener("change", () => form.requestSubmit());
@@ -67,8 +65,8 @@ export class AuditView {
     this.problem = el("p.problem", { role: "alert", hidden: true });
     this.empty = el("p.empty", { hidden: true });
     this.olderButton = button("Older records", () => this.#older(), { hidden: true });
-    this.root = section("audit-head", "Audit", [this.state, this.pauseButton], this.filterForm.form,
-      this.problem, this.table.root, this.empty, this.olderButton);
+    this.root = section("audit-head", "Audit", [this.state, this.pauseButton], this.filterForm.form, this.problem,
+      this.table.root, this.empty, this.olderButton);
     this.paused = false;
     this.turn = 0; /* what came for an older filter is thrown away */
     this.announced = 0;
@@ -230,9 +228,8 @@ export class AuditView {
     this.empty.hidden = rows > 0;
     this.empty.textContent = this.filter.effect_id !== undefined ?
       "No record has this id or is about an effect with it. What is under way stands among the effects." :
-      Object.keys(this.filter).length > 0 ?
-      "No record matches this filter." :
-      "Nothing is on record yet. The first fenced call will show here.";
+      Object.keys(this.filter).length > 0 ? "No record matches this filter." :
+                                            "Nothing is on record yet. The first fenced call will show here.";
   }
 
   #showProblem(error) {

@@ -23,11 +23,8 @@ function ask({ title, fields, check, confirm, act, label, said, done }) {
   const go = el("button.danger", label);
   const back = button("Back", () => turn(false));
   const next = el("button.main", "Continue…");
-  const form = (work, content, main, ...others) => el("form", {
-    novalidate: true,
-    onsubmit: submit(() => busy(main, work))
-  },
-    content, el("div.buttons", main, others, cancel()));
+  const form = (work, content, main, ...others) => el("form",
+    { novalidate: true, onsubmit: submit(() => busy(main, work)) }, content, el("div.buttons", main, others, cancel()));
   const firstForm = form(review, fields, next);
   const secondForm = form(carryOut, second, go, back);
   const dialog = el("dialog", { "aria-labelledby": "dialog-head", onclose: () => dialog.remove() },
@@ -134,8 +131,7 @@ export function raise(namespace, key, done) {
         fence?.highest === value() ?
           el("p", "It stands at this token already: nothing will change.") :
           el("ul", el("li", "The fence goes to ", el("strong", token(value())), "."),
-            el("li",
-              "Calls with a lower token that wait or connect are stopped at once, and later ones are dropped."),
+            el("li", "Calls with a lower token that wait or connect are stopped at once, and later ones are dropped."),
             el("li", "Calls in flight run to their end."), el("li", "Only a reset takes it back."))
       ];
     },
@@ -171,8 +167,7 @@ export function reset(namespace, key, done) {
       return [
         fenceWords(fence),
         el("ul", el("li", "The fence at ", el("strong", token(fence.highest)), " is forgotten."),
-          el("li",
-            "What waits or connects is stopped; what comes later waits until all that is in flight has ended."),
+          el("li", "What waits or connects is stopped; what comes later waits until all that is in flight has ended."),
           el("li", "A stale worker that is still alive gets through with its next call."))
       ];
     },
@@ -192,8 +187,8 @@ async function resolution({ effect_id, namespace, key }) {
   return page.records[0];
 }
 
-const resolvedWords = ({ reason, time, client, note }) =>
-  [`Resolved as ${reason} at `, timeOf(time), client === undefined ? "" : ` from ${client}`, ": ", outside(note ?? "")];
+const resolvedWords = ({ reason, time, client, note }) => [`Resolved as ${reason} at `, timeOf(time),
+  client === undefined ? "" : ` from ${client}`, ": ", outside(note ?? "")];
 
 /* Throws what is known when somebody was quicker. */
 async function stillOpen(effect) {
@@ -216,8 +211,8 @@ export function resolveOffer(effect, done) {
 export function resolve(effect, done) {
   const choice = (value, words) =>
     el("label.choice", el("input", { type: "radio", name: "outcome", value, required: true }), words);
-  const outcome = el("fieldset", el("legend", "What does the partner say?"),
-    choice("sent", "It was done (sent)"), choice("not-sent", "It was not done (not sent)"));
+  const outcome = el("fieldset", el("legend", "What does the partner say?"), choice("sent", "It was done (sent)"),
+    choice("not-sent", "It was not done (not sent)"));
   const note = sentence("note", "receipt 4711 in the partner's console");
   const chosen = () => outcome.querySelector("input:checked")?.value;
   ask({
@@ -226,9 +221,8 @@ export function resolve(effect, done) {
       el("p", `${effect.method ?? ""} `, outside(effect.path ?? ""), " on ", outside(effect.route ?? "?"), ", key ",
         shownKey(effect.namespace ?? "default", effect.key ?? ""), ", token ", token(effect.token ?? "?"), ", ",
         timeOf(effect.time)),
-      el(
-        "p.warning", "Ask the partner first. Its bytes may have arrived or not; only the partner knows."),
-      outcome, field("Note", note, "How you know; it goes into the audit.")
+      el("p.warning", "Ask the partner first. Its bytes may have arrived or not; only the partner knows."), outcome,
+      field("Note", note, "How you know; it goes into the audit.")
     ],
     check: () => {
       if (chosen() === undefined) {
@@ -239,10 +233,10 @@ export function resolve(effect, done) {
     confirm: async () => {
       await stillOpen(effect);
       return [el("ul",
-      el("li", "Effect ", token(effect.effect_id), " will be on record as ",
-        el("strong", chosen() === "sent" ? "sent" : "not sent"), ", with the note: ", outside(note.value.trim())),
-      el("li", "Nothing is sent, and no other record changes."),
-      el("li", "An effect can be resolved once. This can't be changed."))];
+        el("li", "Effect ", token(effect.effect_id), " will be on record as ",
+          el("strong", chosen() === "sent" ? "sent" : "not sent"), ", with the note: ", outside(note.value.trim())),
+        el("li", "Nothing is sent, and no other record changes."),
+        el("li", "An effect can be resolved once. This can't be changed."))];
     },
     act: async () => {
       try {

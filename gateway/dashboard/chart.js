@@ -1,7 +1,6 @@
 /*
  * The last hour, minute by minute: one row a route, one strip of bars each for what was sent, dropped and unknown.
  * Every strip has a scale of its own, so that three drops among ten thousand calls are seen.
- * Bars are for the eye; the same numbers are in a table below.
  */
 
 import {el, isBusy, section, svg, table, timeOf} from "./dom.js";
@@ -40,8 +39,7 @@ class Strip {
       svg("line", { x1: 0, x2: minutes * BAR, y1: HEIGHT, y2: HEIGHT }), this.bars);
     this.total = el("span.total");
     this.peak = el("span.faint");
-    this.root =
-      el("td", { "data-head": kind }, el("div.flow", el("div", this.total, this.peak), this.picture));
+    this.root = el("td", { "data-head": kind }, el("div.flow", el("div", this.total, this.peak), this.picture));
   }
 
   #at(event) {
@@ -83,18 +81,21 @@ export class Chart {
     this.readout = el("p.readout.faint", { "aria-hidden": "true" }, "\u00A0");
     this.since = el("span.faint");
     this.minutesBody = el("tbody");
-    this.minutes =
-      el("details.minutes", { ontoggle: () => this.#fillMinutes() }, el("summary", "Numbers by minute"),
-        el("div.scroll", { tabindex: "0", role: "region", "aria-label": "Numbers by minute" },
-          table("table", "Calls by minute and route, newest first",
-            ["Minute", "Route",
-              ...["Sent", "Dropped", "Unknown", "Not sent", "Rejected"].map(
-                (head) => el("th.number", { scope: "col" }, head))],
-            this.minutesBody)));
+    this.minutes = el("details.minutes", { ontoggle: () => this.#fillMinutes() }, el("summary", "Numbers by minute"),
+      el("div.scroll", { tabindex: "0", role: "region", "aria-label": "Numbers by minute" },
+        table("table", "Calls by minute and route, newest first",
+          [
+            "Minute", "Route",
+            ...["Sent", "Dropped", "Unknown", "Not sent", "Rejected"].map(
+              (head) => el("th.number", { scope: "col" }, head))
+          ],
+          this.minutesBody)));
     this.root = section("hour-head", "Last hour", [this.since, this.readout],
       table("table.flows", "Calls by route in the last hour",
-        ["Route", "Now", ...STRIPS.map((kind) => el("th", { scope: "col" }, kindMark(kind),
-                           el("span.faint.axis", "−60 min → now")))],
+        [
+          "Route", "Now",
+          ...STRIPS.map((kind) => el("th", { scope: "col" }, kindMark(kind), el("span.faint.axis", "−60 min → now")))
+        ],
         this.body),
       this.minutes);
     this.rows = new Map();
@@ -117,8 +118,8 @@ export class Chart {
     for (const route of stats.routes) {
       const row = this.rows.get(route.name);
       row.now.replaceChildren(...this.#now(route));
-      row.strips.forEach((strip) => strip.update(
-        { start, route: route.name, numbers: route[strip.kind], uncounted: this.uncounted }));
+      row.strips.forEach(
+        (strip) => strip.update({ start, route: route.name, numbers: route[strip.kind], uncounted: this.uncounted }));
     }
     this.#fillMinutes();
   }
@@ -127,19 +128,15 @@ export class Chart {
     const strips = STRIPS.map((kind) => new Strip(kind, length, (at, strip) => this.#read(at, strip)));
     const now = el("td.now", { "data-head": "Now" });
     const link = el("a", { href: `#/?${new URLSearchParams({ route: name })}`, title: "Its records" }, name);
-    return {
-      root: el("tr", el("th", { scope: "row" }, link), now, strips.map((strip) => strip.root)),
-      strips,
-      now
-    };
+    return { root: el("tr", el("th", { scope: "row" }, link), now, strips.map((strip) => strip.root)), strips, now };
   }
 
   #now(route) {
     const others =
       [["not sent", sum(route.not_sent)], ["rejected", sum(route.rejected)]].filter(([, number]) => number > 0);
     return [
-      el("div", `${grouped(route.in_flight)} in flight`,
-        route.waiting > 0 ? `, ${grouped(route.waiting)} waiting` : ""),
+      el(
+        "div", `${grouped(route.in_flight)} in flight`, route.waiting > 0 ? `, ${grouped(route.waiting)} waiting` : ""),
       el("div.faint", others.map(([word, number]) => `${grouped(number)} ${word}`).join(", ")),
     ];
   }
@@ -179,8 +176,7 @@ export class Chart {
   }
 
   #minuteRow(start, at, route, cells) {
-    return el("tr", el("td", timeOf(new Date(start + at * MINUTE_MS).toISOString(), false)),
-      el("td", route),
+    return el("tr", el("td", timeOf(new Date(start + at * MINUTE_MS).toISOString(), false)), el("td", route),
       cells.map(([kind, number]) => el("td.number",
                   number === 0 ? "0" : el("a", { href: minuteFilter(start, at, route, kind) }, grouped(number)))));
   }

@@ -32,11 +32,10 @@ export const svg = (...parts) => fill((tag) => document.createElementNS("http://
 
 /* A head is text, or a cell of its own. */
 export const table = (name, caption, heads, body) => el(name, el("caption.unseen", caption),
-  el("thead", el("tr", heads.map((head) => (head instanceof Node ? head : el("th", { scope: "col" }, head))))), body);
+  el("thead", el("tr", heads.map((head) => (head instanceof Node ? head : el("th", {scope: "col"}, head))))), body);
 
-/* A view or a part of it, under its name. */
-export const section = (id, name, beside, ...content) => el("section", { "aria-labelledby": id },
-  el("div.section-head", el("h2", { id, tabindex: "-1" }, name), beside), content);
+export const section = (id, name, beside, ...content) =>
+  el("section", {"aria-labelledby": id}, el("div.section-head", el("h2", {id, tabindex: "-1"}, name), beside), content);
 
 export const submit = (work) => (event) => {
   event.preventDefault();
@@ -60,8 +59,8 @@ export function timeOf(text, milliseconds = true) {
   const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
   const clock = `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
   const rest = milliseconds ? "." + String(date.getMilliseconds()).padStart(3, "0") : "";
-  return el("time", { datetime: text, title: `${text} (UTC)` }, faint(day + " "), clock + rest,
-    faint(" " + offsetOf(date)));
+  return el(
+    "time", { datetime: text, title: `${text} (UTC)` }, faint(day + " "), clock + rest, faint(" " + offsetOf(date)));
 }
 
 /* Characters that don't show, or that turn the direction of what follows. A joiner inside an emoji is none of them. */
@@ -93,8 +92,8 @@ export function storyLink(namespace, key, parameters = {}) {
   return `#/key/${encodeURIComponent(namespace)}/${encodeURIComponent(key)}${query === "" ? "" : "?" + query}`;
 }
 
-export const effectLink = ({ namespace = "default", key }, id) => el("a.token",
-  { href: key === undefined ? `#/?effect_id=${id}` : storyLink(namespace, key, { effect: id }) }, id);
+export const effectLink = ({namespace = "default", key}, id) =>
+  el("a.token", {href: key === undefined ? `#/?effect_id=${id}` : storyLink(namespace, key, {effect: id})}, id);
 
 /* A key as a link to its story. Namespaces other than the default are shown before it. */
 export function keyLink(namespace, key) {
@@ -112,7 +111,7 @@ export const token = (text) => el("span.token", text);
 
 export const faint = (...children) => el("span.faint", ...children);
 
-export const button = (words, onclick, more) => el("button", { type: "button", onclick, ...more }, words);
+export const button = (words, onclick, more) => el("button", {type: "button", onclick, ...more}, words);
 
 /* Is somebody at work inside `node`? Then it must not be rebuilt. */
 export function isBusy(node) {

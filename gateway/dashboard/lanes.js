@@ -1,7 +1,6 @@
 /*
  * A key's records as a picture: a lane for each token, time from left to right in the order of writing. The token that
  * holds the fence has the thick line; a takeover steps down to the next lane, and a late call stands out above it.
- * For the eye only: words and lists around it say the same.
  */
 
 import {el, svg} from "./dom.js";
@@ -124,8 +123,7 @@ export function lanes(records, highest) {
     labels, events.map((record, at) => mark(record, at, tokens, across)));
   const shown = new Set(events.map((record) => record.kind));
   return [
-    el("div.scroll.picture",
-      { tabindex: "0", role: "region", "aria-label": "Tokens in the order of their calls" },
+    el("div.scroll.picture", { tabindex: "0", role: "region", "aria-label": "Tokens in the order of their calls" },
       picture),
     el("p.legend.faint", Object.keys(KINDS).filter((kind) => shown.has(kind)).map((kind) => kindMark(kind)),
       el("span.key-holds", "holds the fence"), " oldest on the left")

@@ -3,9 +3,7 @@
  */
 
 import * as api from "./api.js";
-import {
-  button, effectLink, el, isBusy, keyLink, outside, section, storyLink, submit, table, textField, timeOf, token
-} from "./dom.js";
+import {button, effectLink, el, isBusy, keyLink, outside, section, storyLink, submit, table, textField, timeOf, token} from "./dom.js";
 import {grouped} from "./words.js";
 
 const PAGE = 100;
@@ -85,8 +83,7 @@ export class KeysView {
     },
       el("label.for-key", el("span", "Key, or how it begins"), this.key),
       el("label", el("span", "Namespace"), this.namespace),
-      el("div.buttons", el("button.main", { name: "list" }, "List"),
-        el("button", { name: "open" }, "Open this key")));
+      el("div.buttons", el("button.main", { name: "list" }, "List"), el("button", { name: "open" }, "Open this key")));
     this.root = section("keys-head", "Keys", [], form, this.paged.parts);
   }
 
@@ -140,8 +137,9 @@ export class EffectsView {
       paged: new Paged(`${list.head}, oldest first`,
         ["Since", "Effect", "Key", "Token", "Request", "Route", list.more ?? [], ""].flat(), list.nothing)
     }));
-    this.root = section("effects-head", "Effects", [], this.lists.map(({ head, words, paged }) =>
-      el("section", { "aria-label": head }, el("h3", head), el("p.faint", words), paged.parts)));
+    this.root = section("effects-head", "Effects", [],
+      this.lists.map(({ head, words, paged }) =>
+                       el("section", { "aria-label": head }, el("h3", head), el("p.faint", words), paged.parts)));
   }
 
   async open() {
@@ -163,8 +161,7 @@ export class EffectsView {
       ...(more === undefined ? [] : [effect[more.toLowerCase()]]),
       state === "in-flight" ?
         "" :
-        button("Resolve…", () => this.onResolve({...effect, effect_id: id }),
-          { "aria-label": `Resolve effect ${id}` })
+        button("Resolve…", () => this.onResolve({...effect, effect_id: id }), { "aria-label": `Resolve effect ${id}` })
     ];
   }
 

@@ -1,6 +1,5 @@
 /*
- * Audit records as a table: newest first, each with its details on demand. Used by the audit and by a key's story,
- * which say what goes in; nothing here asks the gateway.
+ * Audit records as a table: newest first, each with its details on demand.
  */
 
 import {effectLink, el, faint, keyLink, outside, storyLink, table, timeOf, token} from "./dom.js";
@@ -9,8 +8,8 @@ import {bytes, explain, grouped, KINDS, ofStore} from "./words.js";
 export function kindMark(kind, number, means = KINDS[kind]?.means) {
   const known = KINDS[kind];
   return el("span", { class: `kind ${known === undefined ? "" : "is-" + kind}`, title: means },
-    el("span.glyph", { "aria-hidden": "true" }, known?.glyph ?? "·"),
-    number === undefined ? "" : grouped(number) + " ", known?.label ?? kind);
+    el("span.glyph", { "aria-hidden": "true" }, known?.glyph ?? "·"), number === undefined ? "" : grouped(number) + " ",
+    known?.label ?? kind);
 }
 
 const meaning = (record) => (ofStore(record) ? "all fences of the store" : KINDS[record.kind]?.means);
@@ -22,7 +21,6 @@ function what(record) {
   ];
 }
 
-/* The token; where the fence stood higher, that as well. */
 function tokenAndFence(record) {
   if (record.token === undefined) {
     return "";
@@ -88,8 +86,8 @@ function onward(record, offer) {
   const links = [];
   const namespace = record.namespace ?? "default";
   if (record.kind === "dropped" && record.highest !== undefined && record.highest !== record.token) {
-    links.push(el("a.button", { href: storyLink(namespace, record.key, { token: record.highest }) },
-      "What token ", token(record.highest), " did"));
+    links.push(el("a.button", { href: storyLink(namespace, record.key, { token: record.highest }) }, "What token ",
+      token(record.highest), " did"));
   }
   if (record.key !== undefined) {
     links.push(el("a.button", { href: storyLink(namespace, record.key) }, "Story of this key"));
@@ -108,8 +106,10 @@ export class RecordTable {
     this.rows = []; /* newest first: { record, row, details } */
     this.body = el("tbody");
     this.root = table("table.records", caption,
-      [...this.columns.map((column) => el("th", { scope: "col", class: column.class }, column.head)),
-        el("th", { scope: "col" }, el("span.unseen", "Details"))],
+      [
+        ...this.columns.map((column) => el("th", { scope: "col", class: column.class }, column.head)),
+        el("th", { scope: "col" }, el("span.unseen", "Details"))
+      ],
       this.body);
   }
 

@@ -16,7 +16,8 @@ const LOOK_MS = 5000;
 
 /* [kind, number], of those that there are. */
 const countsOf = (entry) => ["sent", "dropped", "unknown", "not-sent", "rejected", "resolved"]
-  .map((kind) => [kind, entry[kind.replace("-", "_")]]).filter(([, number]) => number > 0);
+                              .map((kind) => [kind, entry[kind.replace("-", "_")]])
+                              .filter(([, number]) => number > 0);
 
 const OPEN = {
   "in-doubt": "This effect is in doubt: the gateway stopped while it was under way. ",
@@ -38,13 +39,19 @@ function takeoversOf(history) {
 }
 
 function did(entry) {
-  const parts = [...countsOf(entry).map(([kind, number]) => [KINDS[kind].label, number]),
-    ["in flight", entry.in_flight], ["waiting", entry.waiting]];
+  const parts = [
+    ...countsOf(entry).map(([kind, number]) => [KINDS[kind].label, number]), ["in flight", entry.in_flight],
+    ["waiting", entry.waiting]
+  ];
   const said = parts.filter(([, number]) => number > 0);
   return said.map(([word, number]) => `${count(number, "call")} ${word}`).join(", ") || "no call";
 }
 
-const BY = { call: " by a call", raise: " by a raise", restore: " by a restore" };
+const BY = {
+  call: " by a call",
+  raise: " by a raise",
+  restore: " by a restore"
+};
 
 function takeoverItem({ entry, from }) {
   const drops = late(from);
@@ -90,11 +97,13 @@ function acceptedWords({ accepted, in_flight, waiting }) {
 }
 
 function countMarks(entry) {
-  const others = [[entry.in_flight, "in flight"], [entry.waiting, "waiting"], [entry.in_doubt, "in doubt"],
-    [entry.would_drop, "would have been refused"]];
+  const others = [
+    [entry.in_flight, "in flight"], [entry.waiting, "waiting"], [entry.in_doubt, "in doubt"],
+    [entry.would_drop, "would have been refused"]
+  ];
   return el("div.counts", countsOf(entry).map(([kind, number]) => kindMark(kind, number)),
-    others.filter(([number]) => number > 0)
-      .map(([number, word]) => el("span", el("strong", grouped(number)), ` ${word}`)));
+    others.filter(([number]) => number > 0).map(([number,
+      word]) => el("span", el("strong", grouped(number)), ` ${word}`)));
 }
 
 function tokenItem(entry, history, at) {
@@ -107,10 +116,8 @@ function tokenItem(entry, history, at) {
     el("div.token-head",
       el("a.token", { href: storyLink(history.namespace, history.key, { token: entry.token }) }, entry.token),
       holds ? el("span.badge", "holds the fence") : "", countMarks(entry)),
-    el("div.faint", acceptedWords(entry),
-      entry.last_seen === null ? "" : ["; last seen ", timeOf(entry.last_seen)],
-      after > 0 ? `, ${lasting(after)} after ${next.token} took over` : "",
-      reasons === "" ? "" : ` (${reasons})`,
+    el("div.faint", acceptedWords(entry), entry.last_seen === null ? "" : ["; last seen ", timeOf(entry.last_seen)],
+      after > 0 ? `, ${lasting(after)} after ${next.token} took over` : "", reasons === "" ? "" : ` (${reasons})`,
       era(entry) > 0 ? `; before ${era(entry) === 1 ? "a reset" : `${era(entry)} resets`}` : ""));
 }
 
@@ -157,10 +164,9 @@ export class StoryView {
       this.history = error.status === 404 ? null : undefined;
       this.refused = true;
       this.#render(this.#head(),
-        error.status === 404 ?
-          el("p.empty", "This key has neither a fence nor a record nor a call in flight. ",
-            button("Look again", () => this.load())) :
-          el("p.problem", { role: "alert" }, api.inWords(error)));
+        error.status === 404 ? el("p.empty", "This key has neither a fence nor a record nor a call in flight. ",
+                                 button("Look again", () => this.load())) :
+                               el("p.problem", { role: "alert" }, api.inWords(error)));
     }
   }
 
@@ -190,26 +196,25 @@ export class StoryView {
   #head() {
     const again = () => this.load();
     return el("div.section-head",
-      el("h2", { id: "story-head", tabindex: "-1" }, faint("Key "),
-        outside(this.key, "bdi", { class: "key" }),
+      el("h2", { id: "story-head", tabindex: "-1" }, faint("Key "), outside(this.key, "bdi", { class: "key" }),
         this.namespace === "default" ? "" : faint(` in ${this.namespace}`)),
-      api.canAsk(this.namespace, this.key) &&
-        [
-          button("Raise…", () => raise(this.namespace, this.key, again)),
-          button("Reset…", () => reset(this.namespace, this.key, again))
-        ]);
+      api.canAsk(this.namespace, this.key) && [
+        button("Raise…", () => raise(this.namespace, this.key, again)),
+        button("Reset…", () => reset(this.namespace, this.key, again))
+      ]);
   }
 
   #show() {
     const { history } = this;
     this.refused = false;
-    this.news = el("p.news", { role: "status", hidden: true }, "This key has changed since. ",
-      button("Show", () => this.load()));
+    this.news =
+      el("p.news", { role: "status", hidden: true }, "This key has changed since. ", button("Show", () => this.load()));
     const facts = el("p.facts",
-      history.highest === null ?
-        "No fence. " :
-        ["Fence at ", el("strong", token(history.highest)),
-          history.updated_at !== null ? [" since ", timeOf(history.updated_at)] : "", ". "],
+      history.highest === null ? "No fence. " :
+                                 [
+                                   "Fence at ", el("strong", token(history.highest)),
+                                   history.updated_at !== null ? [" since ", timeOf(history.updated_at)] : "", ". "
+                                 ],
       history.in_flight > 0 ? `${count(history.in_flight, "call")} in flight. ` : "",
       `${count(history.records, "record")}.`,
       history.oldest_audit_id === undefined ? "" : ` Records before ${history.oldest_audit_id} were not looked at.`,
@@ -219,11 +224,9 @@ export class StoryView {
         lanes(this.records.toReversed(), history.highest)),
       el("section", { "aria-labelledby": "tokens-head" }, el("h3", { id: "tokens-head" }, "Tokens, newest first"),
         history.more_tokens ?
-          el("p.faint",
-            `Only the ${count(history.tokens.length, "highest token", "highest tokens")} are shown.`) :
+          el("p.faint", `Only the ${count(history.tokens.length, "highest token", "highest tokens")} are shown.`) :
           "",
-        el("ol.tokens", { role: "list" },
-          history.tokens.map((entry, at) => tokenItem(entry, history, at)).reverse()))
+        el("ol.tokens", { role: "list" }, history.tokens.map((entry, at) => tokenItem(entry, history, at)).reverse()))
     ];
     const records = this.#recordSection();
     const chosen = this.only.token !== null || this.only.effect !== null;
@@ -237,8 +240,7 @@ export class StoryView {
     const head = only !== null ? ["What token ", token(only), " did"] :
       effect !== null          ? ["Effect ", token(effect)] :
                                  "Records";
-    const table =
-      new RecordTable({ caption: "Records of this key, newest first", withKey: false, offer: this.offer });
+    const table = new RecordTable({ caption: "Records of this key, newest first", withKey: false, offer: this.offer });
     table.append(this.records.filter(fits));
     const note = el("p.empty", head === "Records" ? "No record." : "No such record among those looked at; see below.");
     note.hidden = table.rows.length > 0;

@@ -15,8 +15,7 @@ export const KINDS = {
 };
 
 const REASON_WORDS = {
-  "stale-token": (r) =>
-    `Token ${r.token} is below ${r.highest}, where the fence of this key stood.`,
+  "stale-token": (r) => `Token ${r.token} is below ${r.highest}, where the fence of this key stood.`,
   "superseded": (r) => (r.highest === undefined ?
       "The fence was reset while this call waited to be sent." :
       `The fence went to ${r.highest} while this call with token ${r.token} waited to be sent.`),
@@ -52,8 +51,9 @@ const KIND_WORDS = {
   "rejected": "Nothing was sent.",
   "raised": (r) => (ofStore(r) ? `The store was restored from a backup, every fence to at least ${r.token}.` :
                                  `The fence was raised to ${r.highest ?? r.token} without a call.`),
-  "reset": (r) => (ofStore(r) ? STORE_WORDS[r.reason] :
-                                `The fence${
+  "reset": (r) => (ofStore(r) ?
+      STORE_WORDS[r.reason] :
+      `The fence${
         r.highest === undefined ? "" : `, then ${r.highest},`} was forgotten: the next token is taken as the first.`),
   "resolved": (r) => `Effect ${r.effect_id} was written down as ${r.reason}.`,
 };
@@ -74,7 +74,8 @@ export function explain(record) {
     byOperator ? undefined : say(REASON_WORDS[record.reason], record),
     record.would_drop && "On this route the fence only observes: it was forwarded although it would have been refused.",
     say(KIND_WORDS[record.kind], record)
-  ].filter(Boolean).join(" ");
+  ].filter(Boolean)
+    .join(" ");
 }
 
 export function count(number, one, many = one + "s") { return `${grouped(number)} ${number === 1 ? one : many}`; }
