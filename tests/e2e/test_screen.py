@@ -420,7 +420,7 @@ def test_an_answer_whose_first_field_is_folded_harms_nobody(impatient, partner, 
 def test_bytes_that_come_late_are_not_the_next_answer(impatient, partner, mark):
     """The partner adds a second answer once the connection is idle in the gateway's pool."""
     handed = []
-    partner.on(mark, lambda e: (e.reply(), handed.append(e)))
+    partner.on(mark, lambda e: (handed.append(e), e.reply()))
     partner.on(mark + "-next", lambda e: e.reply(201, b"my own"))
     expect.relayed(impatient.call(f"/pay/{mark}", 5, mark))
     handed[0].send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
