@@ -185,8 +185,9 @@ class Partner:
                 sock = self._listener.accept()[0]
             except OSError:
                 return
-            threading.Thread(target=self._serve, args=(sock, self.connections), daemon=True).start()
-            self.connections += 1
+            number = self.connections
+            self.connections += 1  # before it can be answered: a test that has its answer may look
+            threading.Thread(target=self._serve, args=(sock, number), daemon=True).start()
 
     def _serve(self, sock, number):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
