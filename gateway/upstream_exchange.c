@@ -78,10 +78,8 @@ void call_on_total_timeout(struct timer *timer)
     const struct config_route *route = call->request->route->config;
     char text[sizeof call->detail];
     bool begun = call->step == CALL_EXCHANGING;
-    if (begun)
-        snprintf(text, sizeof text, "No whole answer within %" PRIu64 " ms (timeout.total).", route->total_timeout_ms);
-    else
-        snprintf(text, sizeof text, "No connection within %" PRIu64 " ms (timeout.total).", route->total_timeout_ms);
+    snprintf(text, sizeof text, "No %s within %" PRIu64 " ms (timeout.total).", begun ? "whole answer" : "connection",
+             route->total_timeout_ms);
     call_finish(call, begun && call->request->reply.head_done ? CALL_CUT_SHORT : CALL_TIMEOUT, text);
 }
 

@@ -43,7 +43,8 @@ struct link {
     uint32_t events; /* registered for; 0: not registered */
     uint64_t born_ms, idle_since_ms;
     struct link *next_idle, *prev_idle; /* in the order they fell idle */
-    struct link *next_same, *prev_same; /* idle ones of one chain */
+    size_t chain;                       /* of `idle`: by route and origin */
+    struct link *next_same, *prev_same; /* idle ones of it */
     struct smtp_link *smtp;             /* to a mail relay; NULL: another kind of partner */
     char error[CURL_ERROR_SIZE];
 };

@@ -142,7 +142,7 @@ static void set_idle_timer(struct upstream *upstream)
 static void leave_idle(struct link *link)
 {
     struct upstream *upstream = link->upstream;
-    struct link **chain = &upstream->idle[chain_of(link->route, link->origin)];
+    struct link **chain = &upstream->idle[link->chain];
     *(link->prev_same == NULL ? chain : &link->prev_same->next_same) = link->next_same;
     if (link->next_same != NULL)
         link->next_same->prev_same = link->prev_same;
@@ -162,7 +162,7 @@ static void close_idle(struct link *link)
 void link_put(struct link *link)
 {
     struct upstream *upstream = link->upstream;
-    struct link **chain = &upstream->idle[chain_of(link->route, link->origin)];
+    struct link **chain = &upstream->idle[link->chain];
     uint64_t now = upstream->worker->now_ms;
     link->call = NULL;
     link->used = true;
@@ -290,10 +290,12 @@ struct link *link_open(struct upstream *upstream, struct request *request, bool 
     link->settings = settings_ref(request->settings);
     link->route = request->route->config;
     link->look = look;
+    const char *origin = origin_of(request);
     bool mail = link->route->kind == ROUTE_SMTP;
-    link->tls = mail ? mail_link_is_tls(link->route) : strncmp(origin_of(request), "https:", 6) == 0;
+    link->tls = mail ? mail_link_is_tls(link->route) : strncmp(origin, "https:", 6) == 0;
     link->born_ms = upstream->worker->now_ms;
-    link->origin = strdup(origin_of(request));
+    link->chain = chain_of(link->route, origin);
+    link->origin = strdup(origin);
     link->tls_memory = hold_tls_memory(upstream, link->settings);
     if (link->origin == NULL || link->tls_memory == NULL || !set_up(link))
         link_close(&link);
