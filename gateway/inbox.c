@@ -27,11 +27,16 @@ void inbox_destroy(struct inbox *inbox)
 
 void inbox_post(struct inbox *inbox, struct inbox_item *item)
 {
-    item->next = NULL;
+    inbox_post_list(inbox, item, item);
+}
+
+void inbox_post_list(struct inbox *inbox, struct inbox_item *first, struct inbox_item *last)
+{
+    last->next = NULL;
     pthread_mutex_lock(&inbox->mutex);
     bool was_empty = inbox->head == NULL;
-    *inbox->tail = item;
-    inbox->tail = &item->next;
+    *inbox->tail = first;
+    inbox->tail = &last->next;
     pthread_mutex_unlock(&inbox->mutex);
     if (was_empty) { /* else the wake-up of the first item is still on its way */
         uint64_t one = 1;

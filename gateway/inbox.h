@@ -26,6 +26,8 @@ struct inbox {
 bool inbox_init(struct inbox *inbox) __attribute__((warn_unused_result)); /* false: no descriptor */
 void inbox_destroy(struct inbox *inbox);
 void inbox_post(struct inbox *inbox, struct inbox_item *item); /* any thread */
-bool inbox_drain(struct inbox *inbox);                         /* owner's thread; true: something ran */
+/* Several in one step, in this order: linked by `next` from `first` to `last`. */
+void inbox_post_list(struct inbox *inbox, struct inbox_item *first, struct inbox_item *last);
+bool inbox_drain(struct inbox *inbox); /* owner's thread; true: something ran */
 
 #endif

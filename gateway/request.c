@@ -78,6 +78,7 @@ struct request *request_new(struct worker *worker, struct connection *conn)
     request->number = ++worker->requests;
     request->timer.fire = on_timer;
     request->op.done = on_store_done;
+    request->op.home = worker;
     request->op_item.run = on_op_home;
     request->ticket.item.run = on_notice;
     request->ticket.inbox = &worker->inbox;
@@ -118,17 +119,28 @@ void request_maybe_free(struct request *request)
 
 /* ---- the store ---- */
 
-static void on_store_done(struct store_op *op) /* writer thread */
+static struct request *request_of(struct store_op *op)
 {
-    struct request *request = (struct request *)((char *)op - offsetof(struct request, op));
-    inbox_post(&request->worker->inbox, &request->op_item);
+    return (struct request *)((char *)op - offsetof(struct request, op));
+}
+
+/* All are of one worker: that is their `home`. */
+static void on_store_done(struct store_op *list) /* writer thread */
+{
+    struct worker *worker = request_of(list)->worker;
+    struct inbox_item *first = &request_of(list)->op_item, *last = first;
+    while ((list = list->next) != NULL) {
+        last->next = &request_of(list)->op_item;
+        last = last->next;
+    }
+    inbox_post_list(&worker->inbox, first, last);
 }
 
 void request_submit(struct request *request, enum store_op_kind kind)
 {
     request->op.kind = kind;
     request->op_busy = true;
-    store_submit(gateway_of(request)->store, &request->op);
+    worker_submit(request->worker, &request->op);
 }
 
 /* ---- what wakes it: the gate, the clock, the store ---- */

@@ -195,6 +195,27 @@ void worker_stop(struct worker *worker)
     inbox_post(&worker->inbox, &worker->leave->item);
 }
 
+/* ---- what the store is to do ---- */
+
+void worker_submit(struct worker *worker, struct store_op *op)
+{
+    op->next = NULL;
+    if (worker->first_op == NULL)
+        worker->first_op = op;
+    else
+        worker->last_op->next = op;
+    worker->last_op = op;
+}
+
+/* Once a turn: one lock and one wake-up, and the writer does not begin a commit with the first of them alone. */
+static void hand_over(struct worker *worker)
+{
+    struct store_op *first = worker->first_op;
+    worker->first_op = NULL;
+    if (first != NULL)
+        store_submit_list(worker->gateway->store, first, worker->last_op);
+}
+
 /* ---- the loop ---- */
 
 static void on_inbox_ready(struct io *io, uint32_t events)
@@ -250,6 +271,7 @@ static void *worker_run(void *arg)
         timers_run(&worker->timers, worker->now_ms);
         upstream_feed(worker->upstream);
         work(worker);
+        hand_over(worker);
         free_retired(worker);
     }
     return NULL;
@@ -375,6 +397,7 @@ void worker_join(struct worker *worker)
     each_live(worker, cancel_call);
     inbound_free(&worker->inbound);
     upstream_free(&worker->upstream);
+    hand_over(worker); /* nothing that was decided on the way out stays behind */
     store_reader_close(&worker->reader);
 }
 

@@ -20,6 +20,7 @@ struct metrics_route;
 struct request;
 struct settings;
 struct store;
+struct store_op;
 struct store_reader;
 struct upstream;
 
@@ -62,9 +63,10 @@ struct worker {
     struct inbound *inbound;
     struct upstream *upstream;
     struct io *retired;
-    struct metrics_route *no_route; /* counters of requests that match none */
-    struct request *live;           /* all requests not yet freed */
-    struct request *spare;          /* memory of ended ones, by `next` */
+    struct store_op *first_op, *last_op; /* this turn's, not yet with the store; last_op: if there is a first */
+    struct metrics_route *no_route;      /* counters of requests that match none */
+    struct request *live;                /* all requests not yet freed */
+    struct request *spare;               /* memory of ended ones, by `next` */
     unsigned spare_count;
     atomic_uint busy; /* how many those are: main looks at it during a shutdown */
     int listen_fd;
@@ -102,6 +104,8 @@ void worker_add(struct worker *worker, struct request *request);
 void worker_remove(struct worker *worker, struct request *request);
 struct request *worker_take_spare(struct worker *worker); /* memory of an ended one, uncleared; NULL: none */
 void worker_put_spare(struct worker *worker, struct request *request);
+/* Goes to the store at the end of this turn of the loop, with all others, in this order. */
+void worker_submit(struct worker *worker, struct store_op *op);
 bool worker_watch(struct worker *worker, int fd, uint32_t events, struct io *io) __attribute__((warn_unused_result));
 void worker_rewatch(struct worker *worker, int fd, uint32_t events, struct io *io);
 void worker_unwatch(struct worker *worker, int fd);

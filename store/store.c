@@ -102,14 +102,18 @@ void store_close(struct store **store)
     *store = NULL;
 }
 
+void store_submit_list(struct store *store, struct store_op *first, struct store_op *last)
+{
+    last->next = NULL;
+    if (store && store->writer)
+        writer_submit(store->writer, first, last);
+    else
+        writer_refuse(first, STORE_CLOSED);
+}
+
 void store_submit(struct store *store, struct store_op *op)
 {
-    if (store && store->writer) {
-        writer_submit(store->writer, op);
-        return;
-    }
-    op->error = STORE_CLOSED;
-    op->done(op);
+    store_submit_list(store, op, op);
 }
 
 void store_retention(struct store *store, uint64_t retain_ms, bool drop_oldest)

@@ -100,6 +100,8 @@ struct store_op {
     struct store_op *next; /* the store's while submitted */
     enum store_op_kind kind;
     void (*done)(struct store_op *op);
+    const void *home; /* NULL: `done` is called for this one alone. Else it may get several at once, linked by `next`:
+                       * operations of one batch that follow each other and have the same `done` and `home` */
 
     /* in. ADMIT: the subject (route, ns, key, token, method, path, client, ...); on a refusal it becomes
      * the drop's record with `reason` and `status` taken from `refusal[verdict]`. RECORD: as it is. RAISE, RESET and
@@ -179,6 +181,8 @@ bool store_served(const char *path); /* true also when it may not look */
 void store_close(struct store **store);
 
 void store_submit(struct store *store, struct store_op *op);
+/* Several in one step, in this order: linked by `next` from `first` to `last`. */
+void store_submit_list(struct store *store, struct store_op *first, struct store_op *last);
 /* New values for those two options, from now on. Any thread. */
 void store_retention(struct store *store, uint64_t retain_ms, bool drop_oldest);
 

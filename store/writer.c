@@ -137,6 +137,29 @@ static void fail(struct store_op *op, enum store_error error)
     op->highest = op->effect_id = op->audit_id = 0;
 }
 
+/* Results that one `done` takes together: one wake-up for all that a loop has waiting in a batch. */
+struct way_home {
+    struct store_op *first, *last;
+};
+
+/* `op` joins those before it, or they go and it begins anew; NULL: they go. */
+static void bring_home(struct way_home *way, struct store_op *op)
+{
+    const struct store_op *first = way->first;
+    if (first && (!op || !op->home || op->home != first->home || op->done != first->done)) {
+        way->first->done(way->first);
+        way->first = NULL;
+    }
+    if (!op)
+        return;
+    op->next = NULL;
+    if (way->first)
+        way->last->next = op;
+    else
+        way->first = op;
+    way->last = op;
+}
+
 static void hold(struct writer *w, struct store_op *op)
 {
     op->next = NULL;
@@ -156,6 +179,7 @@ static void tell(struct writer *w, const struct store_op *op, enum told told)
 static void hand_out(struct writer *w, enum store_error new_error, enum store_error reserve_error)
 {
     bool may_hold = !w->last && !db_dead(w->db);
+    struct way_home way = {0};
     for (size_t i = 0; i < w->chunk_len; i++)
         if ((from_reserve(w, w->chunk[i]) ? reserve_error : new_error) == STORE_OK)
             tell(w, w->chunk[i], w->told[i]);
@@ -168,8 +192,9 @@ static void hand_out(struct writer *w, enum store_error new_error, enum store_er
         }
         if (error != STORE_OK)
             fail(op, error);
-        op->done(op);
+        bring_home(&way, op);
     }
+    bring_home(&way, NULL);
 }
 
 static void run_chunk(struct writer *w)
@@ -291,22 +316,30 @@ enum store_error writer_start(struct db *db, const struct store_options *options
     return STORE_OK;
 }
 
-void writer_submit(struct writer *writer, struct store_op *op)
+void writer_submit(struct writer *writer, struct store_op *first, struct store_op *last)
 {
-    op->next = NULL;
     pthread_mutex_lock(&writer->queue_lock);
     bool closed = writer->closing;
     if (!closed) {
         if (!writer->queue)
             pthread_cond_signal(&writer->queue_filled);
-        *writer->queue_end = op;
-        writer->queue_end = &op->next;
+        *writer->queue_end = first;
+        writer->queue_end = &last->next;
     }
     pthread_mutex_unlock(&writer->queue_lock);
-    if (closed) {
-        fail(op, STORE_CLOSED);
-        op->done(op);
+    if (closed)
+        writer_refuse(first, STORE_CLOSED);
+}
+
+void writer_refuse(struct store_op *list, enum store_error error)
+{
+    struct way_home way = {0};
+    for (struct store_op *next; list; list = next) {
+        next = list->next;
+        fail(list, error);
+        bring_home(&way, list);
     }
+    bring_home(&way, NULL);
 }
 
 void writer_stop(struct writer **writer)

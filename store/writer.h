@@ -11,8 +11,10 @@ struct writer;
 /* `db` must outlive the writer; of `options` the callbacks and numbers are copied, of `left` what health tells. */
 enum store_error writer_start(struct db *db, const struct store_options *options, const struct leftovers *left,
                               struct writer **out) __attribute__((warn_unused_result));
-void writer_submit(struct writer *writer, struct store_op *op); /* any thread */
-void writer_stop(struct writer **writer);                       /* finishes what was submitted, joins, frees */
+/* Linked by `next`, NULL after `last`. Any thread. */
+void writer_submit(struct writer *writer, struct store_op *first, struct store_op *last);
+void writer_refuse(struct store_op *list, enum store_error error); /* gives all of them back */
+void writer_stop(struct writer **writer);                          /* finishes what was submitted, joins, frees */
 void writer_retention(struct writer *writer, uint64_t retain_ms, bool drop_oldest); /* any thread */
 bool writer_writable(struct writer *writer);                                        /* any thread */
 void writer_health(struct writer *writer, struct store_health *out);                /* any thread */

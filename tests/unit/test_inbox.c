@@ -77,6 +77,21 @@ static void in_order(void **state)
     assert_int_equal(ran[3], 2);
 }
 
+static void several_in_one_step(void **state)
+{
+    struct numbered a = {{NULL, on_run}, 3}, b = {{&a.item, on_run}, 2}, c = {{&b.item, on_run}, 1},
+                    d = {{NULL, on_run}, 4};
+    (void)state;
+    inbox_post_list(&inbox, &c.item, &a.item);
+    inbox_post(&inbox, &d.item);
+    assert_true(readable(0));
+    assert_true(inbox_drain(&inbox));
+    assert_int_equal(ran_count, 4);
+    for (unsigned i = 0; i < 4; i++)
+        assert_int_equal(ran[i], i + 1);
+    assert_false(readable(0)); /* one wake-up was enough */
+}
+
 static void on_run_again(struct inbox_item *item)
 {
     on_run(item);
@@ -200,6 +215,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(empty),
         CASE(in_order),
+        CASE(several_in_one_step),
         CASE(posted_again_in_its_run),
         CASE(freed_in_its_run),
         CASE(many_posters_lose_nothing),
