@@ -423,6 +423,7 @@ static void take_connection(void *arg, int fd, const struct sockaddr *address, s
 static void *admin_thread(void *arg)
 {
     struct admin *admin = arg;
+    pthread_setname_np(pthread_self(), "fg-admin");
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(admin->daemon, MHD_DAEMON_INFO_EPOLL_FD);
     struct pollfd waits[4] = {{.fd = admin->stop_fd, .events = POLLIN},
                               {.fd = admin->context.inbox.event_fd, .events = POLLIN},

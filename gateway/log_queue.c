@@ -35,6 +35,7 @@ static void tell_lost(unsigned long lost)
 static void *write_out(void *arg)
 {
     (void)arg;
+    pthread_setname_np(pthread_self(), "fg-log");
     pthread_mutex_lock(&queue.mutex);
     while (!queue.stopping || queue.len > 0) {
         if (queue.len == 0) {

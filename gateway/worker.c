@@ -258,6 +258,9 @@ static void *worker_run(void *arg)
 {
     struct worker *worker = arg;
     struct epoll_event events[EVENTS_PER_TURN];
+    char name[16]; /* the kernel's limit; workers are 256 at most */
+    snprintf(name, sizeof name, "fg-worker-%u", worker->number);
+    pthread_setname_np(pthread_self(), name);
     while (!worker->stop) {
         int count = epoll_wait(worker->epoll_fd, events, EVENTS_PER_TURN, wait_ms(worker));
         read_clock(worker);

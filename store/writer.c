@@ -251,6 +251,7 @@ static struct store_op *take(struct writer *w)
 static void *writer_main(void *arg)
 {
     struct writer *w = arg;
+    pthread_setname_np(pthread_self(), "fg-writer");
     while (!w->last) {
         struct store_op *list = take(w);
         if (list || w->last)

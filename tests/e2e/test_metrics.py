@@ -257,6 +257,14 @@ def test_the_process_is_measured(gw):
     assert found("process_resident_memory_bytes") >= 1 << 20
 
 
+def test_threads_have_names(launch, partner):
+    gw = launch(route(partner), workers=2)
+    tasks = pathlib.Path(f"/proc/{gw.process.pid}/task")
+    names = {(task / "comm").read_text().strip() for task in tasks.iterdir()}
+    assert names >= {"fg-worker-0", "fg-worker-1", "fg-writer", "fg-admin", "fg-log"}
+    assert (tasks / str(gw.process.pid) / "comm").read_text() == "fencegate\n"
+
+
 def test_a_reader_that_stays_behind_shows(launch, new_partner, mark):
     """mdb_dump holds its snapshot while nobody reads what it writes."""
     gw = launch(route(new_partner()))
