@@ -12,17 +12,13 @@
 #include "gateway/token.h"
 #include "gateway/utf8.h"
 
-#define FIRST_CAP 512
+#define FIRST_CAP 1024                        /* holds a problem body */
 #define TIME_MS_MAX UINT64_C(253402300799999) /* 9999-12-31T23:59:59.999Z: the last that fits the format */
 #define DAY_MS UINT64_C(86400000)
 
-/* Room for `more` bytes and a NUL behind them. False once memory has run out: the buffer then stays as it is. */
-static bool room(struct jsonout *out, size_t more)
+/* Room for `more` bytes and a NUL behind them. False when memory has run out. */
+static bool grow(struct jsonout *out, size_t more)
 {
-    if (out->failed)
-        return false;
-    if (out->cap - out->len > more)
-        return true;
     size_t cap = out->cap == 0 ? FIRST_CAP : out->cap;
     while (cap - out->len <= more) {
         if (cap > SIZE_MAX / 2) {
@@ -41,53 +37,74 @@ static bool room(struct jsonout *out, size_t more)
     return true;
 }
 
+/* Where `len` bytes may be written, which count as there. NULL once memory has run out: the buffer stays as it is. */
+static char *extend(struct jsonout *out, size_t len)
+{
+    if (out->failed || (out->cap - out->len <= len && !grow(out, len)))
+        return NULL;
+    char *at = out->text + out->len;
+    out->len += len;
+    at[len] = '\0';
+    return at;
+}
+
 static void append(struct jsonout *out, const char *text, size_t len)
 {
-    if (len == 0 || !room(out, len))
-        return;
-    memcpy(out->text + out->len, text, len);
-    out->len += len;
-    out->text[out->len] = '\0';
+    char *at = len == 0 ? NULL : extend(out, len);
+    if (at != NULL)
+        memcpy(at, text, len);
+}
+
+static void append_byte(struct jsonout *out, char byte)
+{
+    char *at = extend(out, 1);
+    if (at != NULL)
+        *at = byte;
 }
 
 static void separate(struct jsonout *out)
 {
     if (out->comma)
-        append(out, ",", 1);
+        append_byte(out, ',');
 }
 
 void jsonout_object_begin(struct jsonout *out)
 {
     separate(out);
-    append(out, "{", 1);
+    append_byte(out, '{');
     out->comma = false;
 }
 
 void jsonout_object_end(struct jsonout *out)
 {
-    append(out, "}", 1);
+    append_byte(out, '}');
     out->comma = true;
 }
 
 void jsonout_array_begin(struct jsonout *out)
 {
     separate(out);
-    append(out, "[", 1);
+    append_byte(out, '[');
     out->comma = false;
 }
 
 void jsonout_array_end(struct jsonout *out)
 {
-    append(out, "]", 1);
+    append_byte(out, ']');
     out->comma = true;
 }
 
 void jsonout_name(struct jsonout *out, const char *name)
 {
-    separate(out);
-    append(out, "\"", 1);
-    append(out, name, strlen(name));
-    append(out, "\":", 2);
+    size_t len = strlen(name), comma = out->comma ? 1 : 0;
+    char *at = extend(out, len + 3 + comma);
+    if (at == NULL)
+        return;
+    at[0] = ',';
+    at += comma;
+    at[0] = '"';
+    memcpy(at + 1, name, len);
+    memcpy(at + 1 + len, "\":", 2);
     out->comma = false;
 }
 
@@ -95,6 +112,30 @@ void jsonout_name(struct jsonout *out, const char *name)
 static bool plain(char c)
 {
     return c >= 0x20 && c < 0x7F && c != '"' && c != '\\';
+}
+
+/* Eight at once: the top bit of some byte is set if one of them is not plain. Right about whether there is one, not
+ * about which: a borrow may reach the bytes above it. */
+static uint64_t not_plain(uint64_t bytes)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    uint64_t quote = bytes ^ ones * '"', backslash = bytes ^ ones * '\\';
+    return (bytes | (bytes + ones) | (bytes - ones * 0x20) | (quote - ones) | (backslash - ones)) & ones * 0x80;
+}
+
+/* How many bytes at the beginning are plain. */
+static size_t plain_run(const char *text, size_t len)
+{
+    size_t run = 0;
+    uint64_t bytes;
+    for (; len - run >= sizeof bytes; run += sizeof bytes) {
+        memcpy(&bytes, text + run, sizeof bytes);
+        if (not_plain(bytes) != 0)
+            break;
+    }
+    while (run < len && plain(text[run]))
+        run++;
+    return run;
 }
 
 /* Code points that a terminal or a reader of lines would act on instead of showing, or that show as nothing. */
@@ -116,11 +157,9 @@ void jsonout_escaped(struct jsonout *out, const char *text, size_t len)
 {
     size_t i = 0;
     while (i < len) {
-        size_t run = i;
-        while (run < len && plain(text[run]))
-            run++;
-        append(out, text + i, run - i);
-        i = run;
+        size_t run = plain_run(text + i, len - i);
+        append(out, text + i, run);
+        i += run;
         if (i == len)
             break;
         uint32_t code = 0;
@@ -132,7 +171,7 @@ void jsonout_escaped(struct jsonout *out, const char *text, size_t len)
             append_escape(out, code);
         } else {
             if (code == '"' || code == '\\')
-                append(out, "\\", 1);
+                append_byte(out, '\\');
             append(out, text + i, step);
         }
         i += step;
@@ -142,9 +181,9 @@ void jsonout_escaped(struct jsonout *out, const char *text, size_t len)
 void jsonout_string(struct jsonout *out, const char *text, size_t len)
 {
     separate(out);
-    append(out, "\"", 1);
+    append_byte(out, '"');
     jsonout_escaped(out, text, text == NULL ? 0 : len);
-    append(out, "\"", 1);
+    append_byte(out, '"');
     out->comma = true;
 }
 

@@ -8,13 +8,11 @@
 #include "gateway/problem.h"
 
 #include <assert.h>
-#include <inttypes.h>
 #include <stdbool.h>
-#include <stdio.h>
+#include <string.h>
 
 #include "gateway/jsonout.h"
-
-#define DETAIL_CAP 320
+#include "gateway/token.h"
 
 unsigned problem_status(const struct problem *problem)
 {
@@ -83,48 +81,85 @@ static const char *const general_detail[REASON_COUNT] = {
 static const char timeout_unknown[] = "The upstream did not answer in time, after the request was sent. The call may "
                                       "have taken effect: ask the partner before anything is repeated.";
 
-/* The sentence with its numbers, made in `text` where there are any to tell. */
-static const char *detail_for(const struct problem *problem, char text[DETAIL_CAP])
+/* Sentences around numbers: the token, and where there is an `end` the highest. Trusted: no byte needs an escape. */
+static const struct {
+    const char *begin, *middle, *end;
+} numbered_detail[REASON_COUNT] = {
+    [REASON_STALE_TOKEN] = {"Token ", " is below ", ", the highest accepted for this key."},
+    [REASON_SUPERSEDED] = {"Token ", " is below ",
+                           ", which was accepted for this key while this call waited to be sent."},
+    [REASON_TOKEN_USED] = {"Token ",
+                           " has been used, and on this route each token works once. Take a new lease for "
+                           "the next call.",
+                           NULL},
+    [REASON_IMPLAUSIBLE_TOKEN] = {"Token ", " is further above ",
+                                  ", the highest accepted for this key, than the "
+                                  "route's max_jump allows. If it is right, an operator can raise the fence."},
+};
+
+/* NULL: it is one with numbers. */
+static const char *fixed_detail(const struct problem *problem)
 {
-    uint64_t token = problem->token, highest = problem->highest;
     if (problem->detail != NULL)
         return problem->detail;
     if (problem->reason == REASON_UPSTREAM_TIMEOUT && problem->effect == EFFECT_UNKNOWN)
         return timeout_unknown;
-    if (token == 0 || highest == 0)
-        return general_detail[problem->reason];
-    switch (problem->reason) {
-    case REASON_STALE_TOKEN:
-        snprintf(text, DETAIL_CAP, "Token %" PRIu64 " is below %" PRIu64 ", the highest accepted for this key.", token,
-                 highest);
-        return text;
-    case REASON_SUPERSEDED:
-        snprintf(text, DETAIL_CAP,
-                 "Token %" PRIu64 " is below %" PRIu64 ", which was accepted for this key while this call waited to be "
-                 "sent.",
-                 token, highest);
-        return text;
-    case REASON_TOKEN_USED:
-        snprintf(text, DETAIL_CAP,
-                 "Token %" PRIu64 " has been used, and on this route each token works once. Take a new lease for the "
-                 "next call.",
-                 token);
-        return text;
-    case REASON_IMPLAUSIBLE_TOKEN:
-        snprintf(text, DETAIL_CAP,
-                 "Token %" PRIu64 " is further above %" PRIu64 ", the highest accepted for this key, than the route's "
-                 "max_jump allows. If it is right, an operator can raise the fence.",
-                 token, highest);
-        return text;
-    default: return general_detail[problem->reason];
+    bool numbers = numbered_detail[problem->reason].begin != NULL && problem->token != 0 && problem->highest != 0;
+    return numbers ? NULL : general_detail[problem->reason];
+}
+
+static void put(struct jsonout *out, const char *text)
+{
+    jsonout_raw(out, text, strlen(text));
+}
+
+static void put_number(struct jsonout *out, uint64_t number)
+{
+    char digits[TOKEN_DIGITS_MAX + 1];
+    jsonout_raw(out, digits, token_format(number, digits));
+}
+
+/* Without quotes. */
+static void write_detail(struct jsonout *out, const struct problem *problem)
+{
+    const char *fixed = fixed_detail(problem);
+    if (fixed != NULL) {
+        jsonout_escaped(out, fixed, strlen(fixed));
+        return;
+    }
+    put(out, numbered_detail[problem->reason].begin);
+    put_number(out, problem->token);
+    put(out, numbered_detail[problem->reason].middle);
+    if (numbered_detail[problem->reason].end != NULL) {
+        put_number(out, problem->highest);
+        put(out, numbered_detail[problem->reason].end);
     }
 }
 
-static void write_type(struct jsonout *out, const char *slug)
+/* What a reason writes whatever the request, in the order of the members. Trusted text: nothing in it needs an escape.
+ */
+struct frame {
+    struct slice until_status, until_effect, until_message;
+};
+#define PIECE(text)                                                                                                    \
+    {                                                                                                                  \
+        (text), sizeof(text) - 1                                                                                       \
+    }
+static const struct frame frames[REASON_COUNT] = {
+#define REASON(id, slug, status, kind, retry_after, title)                                                             \
+    [REASON_##id] = {                                                                                                  \
+        PIECE("\"type\":\"urn:fencegate:problem:" slug "\",\"title\":\"" title "\",\"status\":"),                      \
+        PIECE("\",\"reason\":\"" slug "\",\"effect\":"),                                                               \
+        PIECE(",\"message\":\"" title "\",\"Message\":\"" title "\",\"ErrorCode\":0,\"error\":{\"type\":"              \
+              "\"fencegate_error\",\"code\":\"" slug "\",\"message\":\""),                                             \
+    },
+#include "gateway/reason.def"
+#undef REASON
+};
+
+static void put_frame(struct jsonout *out, const struct slice *piece)
 {
-    char type[96];
-    snprintf(type, sizeof type, "urn:fencegate:problem:%s", slug);
-    jsonout_member_cstring(out, "type", type);
+    jsonout_raw(out, piece->data, piece->len);
 }
 
 static void member_id_if_set(struct jsonout *out, const char *name, uint64_t value)
@@ -136,29 +171,21 @@ static void member_id_if_set(struct jsonout *out, const char *name, uint64_t val
 void problem_write(struct jsonout *out, const struct problem *problem)
 {
     assert(problem->reason > REASON_NONE && problem->reason < REASON_COUNT);
-    const struct reason_info *info = &reason_table[problem->reason];
-    char text[DETAIL_CAP];
-    const char *detail = detail_for(problem, text);
+    const struct frame *frame = &frames[problem->reason];
     jsonout_object_begin(out);
-    write_type(out, info->slug);
-    jsonout_member_cstring(out, "title", info->title);
-    jsonout_member_number(out, "status", problem_status(problem));
-    jsonout_member_cstring(out, "detail", detail);
-    jsonout_member_cstring(out, "reason", info->slug);
-    jsonout_member_cstring(out, "effect", effect_name(problem->effect));
+    put_frame(out, &frame->until_status);
+    jsonout_number(out, problem_status(problem));
+    put(out, ",\"detail\":\"");
+    write_detail(out, problem);
+    put_frame(out, &frame->until_effect);
+    jsonout_cstring(out, effect_name(problem->effect));
     jsonout_member_string(out, "namespace", problem->ns.data, problem->ns.len);
     jsonout_member_string(out, "key", problem->key.data, problem->key.len);
     member_id_if_set(out, "token", problem->token);
     member_id_if_set(out, "highest", problem->highest);
     member_id_if_set(out, "audit_id", problem->audit_id);
-    jsonout_member_cstring(out, "message", info->title);
-    jsonout_member_cstring(out, "Message", info->title);
-    jsonout_member_number(out, "ErrorCode", 0);
-    jsonout_name(out, "error");
-    jsonout_object_begin(out);
-    jsonout_member_cstring(out, "type", "fencegate_error");
-    jsonout_member_cstring(out, "code", info->slug);
-    jsonout_member_cstring(out, "message", detail);
-    jsonout_object_end(out);
+    put_frame(out, &frame->until_message);
+    write_detail(out, problem);
+    put(out, "\"}");
     jsonout_object_end(out);
 }

@@ -6,6 +6,8 @@
  */
 #include "gateway/token.h"
 
+#include <string.h>
+
 #include "gateway/utf8.h"
 
 bool token_parse(const char *text, size_t len, uint64_t *out)
@@ -44,13 +46,13 @@ bool key_valid(const char *text, size_t len)
 size_t token_format(uint64_t token, char out[TOKEN_DIGITS_MAX + 1])
 {
     char digits[TOKEN_DIGITS_MAX];
-    size_t len = 0;
+    size_t at = sizeof digits;
     do {
-        digits[len++] = (char)('0' + token % 10);
+        digits[--at] = (char)('0' + token % 10);
         token /= 10;
     } while (token != 0);
-    for (size_t i = 0; i < len; i++)
-        out[i] = digits[len - 1 - i];
+    size_t len = sizeof digits - at;
+    memcpy(out, digits + at, len);
     out[len] = '\0';
     return len;
 }

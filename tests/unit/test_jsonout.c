@@ -96,6 +96,26 @@ static void strings_made_safe(void **state)
     jsonout_free(&out);
 }
 
+/* A byte that needs a look is found wherever it stands: runs of plain ones are not looked at one by one. */
+static void each_byte_at_each_place(void **state)
+{
+    struct jsonout out = {0};
+    (void)state;
+    for (unsigned byte = 0; byte < 256; byte++) {
+        char alone[16], one = (char)byte;
+        string_of(&out, &one, 1);
+        memcpy(alone, out.text + 1, out.len - 2);
+        alone[out.len - 2] = '\0';
+        for (size_t place = 0; place < 19; place++) {
+            char text[] = "abcdefghijklmnopqrs", want[64];
+            snprintf(want, sizeof want, "\"%.*s%s%s\"", (int)place, text, alone, text + place + 1);
+            text[place] = one;
+            assert_string_equal(string_of(&out, text, 19), want);
+        }
+    }
+    jsonout_free(&out);
+}
+
 static void grows(void **state)
 {
     struct jsonout out = {0};
@@ -178,11 +198,9 @@ static void random_bytes_stay_json(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(commas_and_nesting),
-        cmocka_unit_test(strings_made_safe),
-        cmocka_unit_test(grows),
-        cmocka_unit_test(no_memory_is_sticky),
-        cmocka_unit_test(times),
+        cmocka_unit_test(commas_and_nesting),      cmocka_unit_test(strings_made_safe),
+        cmocka_unit_test(each_byte_at_each_place), cmocka_unit_test(grows),
+        cmocka_unit_test(no_memory_is_sticky),     cmocka_unit_test(times),
         cmocka_unit_test(random_bytes_stay_json),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
