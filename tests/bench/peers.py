@@ -15,7 +15,14 @@ HERE = pathlib.Path(__file__).resolve().parent
 BINARY = os.path.abspath(os.environ.get("FENCEGATE_BIN") or HERE.parents[1] / "build" / "fencegate")
 NGINX, HAPROXY = "/usr/sbin/nginx", "/usr/sbin/haproxy"
 BODY = 8 << 20
+SLOW_S = 4
 ANSWER = '{"id":"ch_1","status":"succeeded"}'
+
+
+def get(port, path):
+    with socket.create_connection(("127.0.0.1", port), 10) as connection:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+        return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
 
 
 class Peer:
@@ -89,7 +96,7 @@ class Nginx(Peer):
 
 
 class Partner(Nginx):
-    """A small JSON at once; /slow after 2 s; /big when it has read the body (nginx's own answers do not wait for it); the
+    """A small JSON at once; /slow after SLOW_S; /big when it has read the body (nginx's own answers do not wait for it); the
     same over TLS on `tls_port`, with the certificate of `ca`."""
     role = "load"
 
@@ -110,6 +117,7 @@ class Partner(Nginx):
         ssl_certificate_key {folder}/key.pem;
         ssl_protocols TLSv1.3;
         location / {{ default_type application/json; return 200 '{ANSWER}'; }}
+        location = /status {{ stub_status; }}
         location /big {{
             content_by_lua_block {{
                 ngx.req.read_body()
@@ -118,11 +126,16 @@ class Partner(Nginx):
         }}
         location /slow {{
             content_by_lua_block {{
-                ngx.sleep(2)
+                ngx.sleep({SLOW_S})
                 {say}
             }}
         }}
     }}""", LUA)
+
+    def calls_inside(self):
+        """How many calls it has read and not yet answered."""
+        text = get(self.port, "/status")
+        return int(text.split("Writing:")[1].split()[0]) - 1  # this one
 
     def make_certificate(self):
         subprocess.run(
@@ -256,10 +269,7 @@ class Fencegate(Peer):
         return self.output.read_bytes().startswith(b"fencegate ready")
 
     def dropped(self):
-        with socket.create_connection(("127.0.0.1", self.admin_port), 10) as connection:
-            connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            text = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
-        return sum(int(line.split()[-1]) for line in text.splitlines()
+        return sum(int(line.split()[-1]) for line in get(self.admin_port, "/metrics").splitlines()
                    if line.startswith("fencegate_requests_total{") and 'reason="stale-token"' in line)
 
 

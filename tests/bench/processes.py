@@ -98,6 +98,37 @@ def cpu_us(pids):
     return user, system
 
 
+def threads(pid):
+    """The ids of a process's threads by their names."""
+    return {(task / "comm").read_text().strip(): int(task.name) for task in pathlib.Path(f"/proc/{pid}/task").iterdir()}
+
+
+def thread_us(tid):
+    """Microseconds of CPU of one thread so far, as the scheduler counts them."""
+    return int(pathlib.Path(f"/proc/{tid}/schedstat").read_text().split()[0]) / 1e3
+
+
+def idle_us():
+    """Microseconds that the cores have been idle so far, all together."""
+    fields = pathlib.Path("/proc/stat").read_text().split(None, 6)
+    return (int(fields[4]) + int(fields[5])) * TICK_US
+
+
+class NotHere(Exception):
+    """This machine can't measure that."""
+
+
+def ration(tid, percent, period_ms):
+    """The thread gets that share of a core, before all others, and not more: it stands still for the rest of each
+    period (SCHED_DEADLINE)."""
+    period = period_ms * 1_000_000
+    run = subprocess.run(["chrt", "--deadline", "--sched-runtime", str(period * percent // 100), "--sched-deadline",
+                          str(period), "--sched-period", str(period), "--pid", "0", str(tid)],
+                         capture_output=True, text=True)
+    if run.returncode != 0:
+        raise NotHere(f"threads can't be rationed ({run.stderr.strip()})")
+
+
 def memory_mib(pids):
     """Own memory (anonymous), and all that is resident, which counts mapped files and shared pages too."""
     own = resident = 0
