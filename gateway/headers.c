@@ -65,9 +65,33 @@ void header_trim(struct header_field *field)
     trim(&field->value, &field->value_len);
 }
 
+/* Eight at once. The top bit of some byte is set if one of them is below 0x20 or 0x7F; of another one perhaps too (a
+ * borrow, a carry), so it is right about none alone. */
+static bool eight_without_control(const char *text)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    uint64_t bytes;
+    memcpy(&bytes, text, sizeof bytes);
+    uint64_t below_space = (bytes - ones * 0x20) & ~bytes, del = (bytes ^ ones * 0x7F) - ones;
+    return ((below_space | (del & ~bytes)) & ones * 0x80) == 0;
+}
+
+/* Nearly all values are: at least eight bytes, and no control byte or what comes near one. */
+static bool plain_value(const char *text, size_t len)
+{
+    if (len < 8)
+        return false;
+    for (size_t i = 0; i < len - 8; i += 8)
+        if (!eight_without_control(text + i))
+            return false;
+    return eight_without_control(text + len - 8);
+}
+
 /* Bytes above 0x7E pass (obs-text): values are the partner's to understand. */
 static bool value_has_control(const char *text, size_t len)
 {
+    if (plain_value(text, len))
+        return false;
     for (size_t i = 0; i < len; i++) {
         unsigned char c = (unsigned char)text[i];
         if ((c < 0x20 && c != '\t') || c == 0x7F)

@@ -44,7 +44,9 @@ bool reply_status_line(struct reply *reply, const char *line, size_t len)
         return give_up(reply, "the partner's status line is malformed");
     reply->status = status;
     reply->head_len = 0;
-    reply->has_length = reply->coded = reply->length_and_coding = false;
+    reply->has_length = reply->length_and_coding = reply->chunked = reply->identity = false;
+    reply->wants_close = reply->keeps = false;
+    reply->codings = 0;
     return true;
 }
 
@@ -82,21 +84,55 @@ static bool add_field(struct reply *reply, const struct header_field *field)
     return true;
 }
 
+/* The options that it names: RFC 9110 section 7.6.1. */
+static void connection_options(struct reply *reply, const struct header_field *field)
+{
+    for (size_t at = 0; at < field->value_len;) {
+        const char *item = field->value + at, *comma = memchr(item, ',', field->value_len - at);
+        size_t len = comma == NULL ? field->value_len - at : (size_t)(comma - item);
+        struct header_field option = {.value = item, .value_len = len};
+        header_trim(&option);
+        option.name = option.value;
+        option.name_len = option.value_len;
+        reply->wants_close = reply->wants_close || header_is(&option, "close");
+        reply->keeps = reply->keeps || header_is(&option, "keep-alive");
+        at += len + 1;
+    }
+}
+
+/* What a field says of where the answer ends, and of the connection. */
+static bool note_framing(struct reply *reply, const struct header_field *field)
+{
+    struct header_field coding = {.name = field->value, .name_len = field->value_len};
+    switch (field->name_len) {
+    case 10:
+        if (header_is(field, "Connection"))
+            connection_options(reply, field);
+        return true;
+    case 14: return !header_is(field, "Content-Length") || content_length(reply, field);
+    case 17:
+        if (!header_is(field, "Transfer-Encoding"))
+            return true;
+        reply->codings++;
+        reply->chunked = header_is(&coding, "chunked");
+        reply->identity = header_is(&coding, "identity");
+        return true;
+    default: return true;
+    }
+}
+
 bool reply_field_line(struct reply *reply, const char *line, size_t len)
 {
     struct header_field field;
-    if (!header_line_split(line, len, &field) || memchr(field.value, '\0', field.value_len) != NULL)
+    if (!header_line_split(line, len, &field))
         return give_up(reply, "the partner sent a malformed header line");
-    reply->coded = reply->coded || header_is(&field, "Transfer-Encoding");
-    if (header_is(&field, "Content-Length") && !content_length(reply, &field))
-        return false;
-    return add_field(reply, &field);
+    return note_framing(reply, &field) && add_field(reply, &field);
 }
 
 bool reply_head_end(struct reply *reply)
 {
-    reply->length_and_coding = reply->has_length && reply->coded;
-    reply->has_length = reply->has_length && !reply->coded;
+    reply->length_and_coding = reply->has_length && reply->codings > 0;
+    reply->has_length = reply->has_length && reply->codings == 0;
     if (reply->status == 101)
         return give_up(reply, "the partner switched protocols, which nobody asked it for");
     reply->head_done = reply->status >= 200;

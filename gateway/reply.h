@@ -30,10 +30,12 @@ struct reply {
     bool head_done;  /* a final (not 1xx) head is whole */
     bool nonsense;   /* the head can't be trusted or relayed; `complaint` says why */
     const char *complaint;
-    bool coded;             /* Transfer-Encoding: that tells where the body ends (RFC 9112 section 6.3) */
+    unsigned codings;       /* Transfer-Encoding fields: they tell where the body ends (RFC 9112 section 6.3) */
     bool length_and_coding; /* both were there: read by the coding, but the connection is not trusted any more */
     bool has_length;
-    uint64_t length; /* the partner's Content-Length */
+    uint64_t length;         /* the partner's Content-Length */
+    bool chunked, identity;  /* what the last Transfer-Encoding names */
+    bool wants_close, keeps; /* Connection names `close`; `keep-alive` */
     char *body;
     size_t body_at, body_end, body_cap; /* body[body_at..body_end) is not yet taken */
     uint64_t received;                  /* body bytes from the partner */

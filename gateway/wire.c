@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gateway/headers.h"
 #include "gateway/reply.h"
 
 enum {
@@ -45,63 +44,20 @@ static bool keep_line(struct wire *wire, const char *data, size_t len)
     return true;
 }
 
-/* Does a Connection field name the option? RFC 9110 section 7.6.1. */
-static bool names_option(const struct header_field *field, const char *option)
-{
-    size_t len = strlen(option);
-    for (size_t at = 0; at < field->value_len;) {
-        const char *item = field->value + at, *comma = memchr(item, ',', field->value_len - at);
-        size_t item_len = comma == NULL ? field->value_len - at : (size_t)(comma - item);
-        struct header_field name = {.value = item, .value_len = item_len};
-        header_trim(&name);
-        name.name = name.value;
-        name.name_len = name.value_len;
-        if (name.name_len == len && header_is(&name, option))
-            return true;
-        at += item_len + 1;
-    }
-    return false;
-}
-
-struct framing {
-    unsigned codings; /* Transfer-Encoding fields */
-    bool chunked, identity;
-    bool close, keep_alive;
-};
-
-static struct framing read_framing(const struct reply *reply)
-{
-    struct framing framing = {0};
-    struct header_field field;
-    size_t at = 0;
-    while (reply_next_field(reply, &at, &field)) {
-        if (header_is(&field, "Connection")) {
-            framing.close = framing.close || names_option(&field, "close");
-            framing.keep_alive = framing.keep_alive || names_option(&field, "keep-alive");
-        } else if (header_is(&field, "Transfer-Encoding")) {
-            struct header_field coding = {.name = field.value, .name_len = field.value_len};
-            framing.codings++;
-            framing.chunked = header_is(&coding, "chunked");
-            framing.identity = header_is(&coding, "identity");
-        }
-    }
-    return framing;
-}
-
 /* Where the body ends: RFC 9112 section 6.3. */
 static void begin_body(struct wire *wire, struct reply *reply)
 {
-    struct framing framing = read_framing(reply);
-    wire->keep_alive = !framing.close && (!wire->http10 || framing.keep_alive) && framing.codings == 0;
+    bool keep = !reply->wants_close && (!wire->http10 || reply->keeps);
+    wire->keep_alive = keep && reply->codings == 0;
     if (wire->head_method || reply->status == 204 || reply->status == 304) {
         bool odd = reply->status == 204 && reply->has_length && reply->length > 0;
         wire->keep_alive = wire->keep_alive && !odd; /* the body that can't be may come, in the next answer's place */
         wire->state = WIRE_DONE;
-    } else if (framing.codings > 0) {
-        bool one = framing.codings == 1;
-        wire->keep_alive = one && framing.chunked && !framing.close && !wire->http10 && !reply->length_and_coding;
-        wire->state = framing.chunked ? WIRE_CHUNK_SIZE : WIRE_UNTIL_CLOSE;
-        if (!one || (!framing.chunked && !framing.identity)) {
+    } else if (reply->codings > 0) {
+        bool one = reply->codings == 1;
+        wire->keep_alive = one && reply->chunked && keep && !wire->http10 && !reply->length_and_coding;
+        wire->state = reply->chunked ? WIRE_CHUNK_SIZE : WIRE_UNTIL_CLOSE;
+        if (!one || (!reply->chunked && !reply->identity)) {
             reply->head_done = false;
             reply->nonsense = true;
             broken(wire, reply, "the partner used a transfer coding that nobody asked for");

@@ -408,6 +408,21 @@ static void random_fields(void **state)
     }
 }
 
+/* A control byte is found wherever it stands, and nothing else is taken for one. */
+static void each_byte_of_a_value(void **state)
+{
+    (void)state;
+    for (unsigned byte = 0; byte < 256; byte++) {
+        bool control = (byte < 0x20 && byte != '\t') || byte == 0x7F;
+        for (size_t place = 4; place < 21; place++) { /* not the last: a line end is cut off */
+            char line[] = "X: vwvw\xFFwvwvw\x80\x7E wvwvwv";
+            struct header_field field;
+            line[place] = (char)byte;
+            assert_int_equal(header_line_split(line, 22, &field), !control);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -417,7 +432,7 @@ int main(void)
         cmocka_unit_test(expectations),   cmocka_unit_test(fencing_headers),
         cmocka_unit_test(what_passes),    cmocka_unit_test(too_many_hop_names),
         cmocka_unit_test(lines),          cmocka_unit_test(trims_values),
-        cmocka_unit_test(random_fields),
+        cmocka_unit_test(random_fields),  cmocka_unit_test(each_byte_of_a_value),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
