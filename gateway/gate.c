@@ -14,7 +14,16 @@
 #include <string.h>
 #include <sys/random.h>
 
-enum { SHARDS = 64, BUCKETS = 256 }; /* 16384 chains: short for tens of thousands of live keys */
+enum {
+    SHARDS = 64,
+    BUCKETS = 256,   /* 16384 chains in all: short for tens of thousands of live keys */
+    SPARE_NAME = 64, /* an entry has room for a name of this size at least: then it can be used again */
+#if defined(__SANITIZE_ADDRESS__)
+    SPARE_ENTRIES = 0, /* reuse would hide a use after free */
+#else
+    SPARE_ENTRIES = 8, /* of a shard */
+#endif
+};
 
 struct ticket_list {
     struct gate_ticket *head, *tail;
@@ -37,6 +46,8 @@ struct gate_entry {
 struct shard {
     pthread_mutex_t mutex;
     struct gate_entry *bucket[BUCKETS];
+    struct gate_entry *spare; /* by `chain` */
+    unsigned spare_count;
 };
 
 struct gate {
@@ -186,21 +197,35 @@ void gate_free(struct gate **gate)
 {
     if (*gate == NULL)
         return;
-    for (size_t i = 0; i < SHARDS; i++)
-        pthread_mutex_destroy(&(*gate)->shard[i].mutex);
+    for (size_t i = 0; i < SHARDS; i++) {
+        struct shard *shard = &(*gate)->shard[i];
+        for (struct gate_entry *entry; (entry = shard->spare) != NULL;) {
+            shard->spare = entry->chain;
+            free(entry);
+        }
+        pthread_mutex_destroy(&shard->mutex);
+    }
     free(*gate);
     *gate = NULL;
 }
 
+/* Uncleared. Most entries live as long as one call does. */
+static struct gate_entry *entry_memory(struct shard *shard, size_t name_len)
+{
+    struct gate_entry *entry = shard->spare;
+    if (entry == NULL || name_len > SPARE_NAME)
+        return malloc(sizeof *entry + (name_len > SPARE_NAME ? name_len : SPARE_NAME));
+    shard->spare = entry->chain;
+    shard->spare_count--;
+    return entry;
+}
+
 static struct gate_entry *entry_new(struct shard *shard, uint64_t hash, struct slice ns, struct slice key)
 {
-    struct gate_entry *entry = calloc(1, sizeof *entry + ns.len + key.len);
+    struct gate_entry *entry = entry_memory(shard, ns.len + key.len);
     if (entry == NULL)
         return NULL;
-    entry->shard = shard;
-    entry->hash = hash;
-    entry->ns_len = ns.len;
-    entry->key_len = key.len;
+    *entry = (struct gate_entry){.shard = shard, .hash = hash, .ns_len = ns.len, .key_len = key.len};
     memcpy(entry->name, ns.data, ns.len);
     memcpy(entry->name + ns.len, key.data, key.len);
     struct gate_entry **bucket = bucket_of(shard, hash);
@@ -215,7 +240,14 @@ static void entry_free(struct gate_entry *entry)
     while (*link != entry)
         link = &(*link)->chain;
     *link = entry->chain;
-    free(entry);
+    struct shard *shard = entry->shard;
+    if (entry->ns_len + entry->key_len > SPARE_NAME || shard->spare_count == SPARE_ENTRIES) {
+        free(entry);
+        return;
+    }
+    entry->chain = shard->spare;
+    shard->spare = entry;
+    shard->spare_count++;
 }
 
 bool gate_join(struct gate *gate, struct gate_ticket *ticket, struct slice ns, struct slice key)

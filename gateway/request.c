@@ -94,6 +94,8 @@ void request_tell_limit(struct request *request, const char *limit)
 
 void request_body_free(struct request *request)
 {
+    if (request->body == NULL)
+        return;
     free(request->body);
     atomic_fetch_sub_explicit(&gateway_of(request)->buffered, request->body_cap, memory_order_relaxed);
     request->body = NULL;

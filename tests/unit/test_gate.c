@@ -384,6 +384,26 @@ static void keys_of_any_bytes(void **state)
     leave(&a);
 }
 
+/* Memory of an entry that has ended serves another key's, if its name fits: nothing of the first is left in it. */
+static void entries_are_used_again(void **state)
+{
+    struct holder a;
+    char key[100];
+    (void)state;
+    for (unsigned i = 0; i < 20000; i++) { /* all shards many times */
+        snprintf(key, sizeof key, "%u-%0*u", i, (int)(i % 3 * 25 + 10), i);
+        const char *ns = i % 2 == 0 ? "default" : "another-namespace";
+        join_as(&a, ns, key, 50, GATE_DRAIN);
+        assert_int_equal(gate_highest(&a.ticket), 0);
+        assert_int_equal(enter(&a), GATE_ENTERED);
+        gate_raised(gate, text(ns), text(key), 51);
+        assert_int_equal(told(&a), GATE_SUPERSEDED);
+        assert_int_equal(gate_in_flight(gate, text(ns), text(key)), 1);
+        leave(&a);
+        assert_int_equal(gate_in_flight(gate, text(ns), text(key)), 0);
+    }
+}
+
 /* What the gate was told of is forgotten with the last ticket: from then on the store knows. */
 static void entry_ends_with_its_last_ticket(void **state)
 {
@@ -492,6 +512,7 @@ int main(void)
         CASE(tokens_that_run_and_wait),
         CASE(keys_are_apart),
         CASE(keys_of_any_bytes),
+        CASE(entries_are_used_again),
         CASE(entry_ends_with_its_last_ticket),
         CASE(many_keys_share_chains),
     };
