@@ -26,6 +26,7 @@
 #include "gateway/admin_calls.h"
 #include "gateway/admin_change.h"
 #include "gateway/admin_door.h"
+#include "gateway/admin_head.h"
 #include "gateway/admin_receive.h"
 #include "gateway/head.h"
 #include "gateway/headers.h"
@@ -470,13 +471,19 @@ static bool start_daemon(struct admin *admin)
     return admin->daemon != NULL;
 }
 
+const char *admin_library(void)
+{
+    return MHD_get_version();
+}
+
 static bool open_doors(struct admin *admin)
 {
     struct admin_door_options options = {
         .listen_fd = admin->listen_fd,
         .connections_max = CONNECTIONS_MAX,
         .patience_ms = TIMEOUT_SECONDS * 1000,
-        .head = {HEAD_MAX, HEAD_MAX, HEAD_MEMORY},
+        .head = {HEAD_MAX, HEAD_MAX},
+        .head_memory = HEAD_MEMORY,
         .served = count_served,
         .hand_over = take_connection,
         .arg = admin,

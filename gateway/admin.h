@@ -38,5 +38,6 @@ struct admin_options {
 struct admin *admin_start(const struct admin_options *options, uint16_t *port, char *error, size_t error_cap)
     __attribute__((warn_unused_result));
 void admin_stop(struct admin **admin); /* joins its thread; clears *admin */
+const char *admin_library(void);       /* libmicrohttpd's version: "0.9.75" */
 
 #endif

@@ -12,6 +12,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "gateway/admin_head.h"
+#include "gateway/headers.h"
 #include "gateway/jsonout.h"
 #include "gateway/log.h"
 #include "gateway/timers.h"
@@ -44,6 +46,7 @@ struct admin_doors {
     uint64_t accept_again_ms; /* 0: accepting */
     struct log_rate told;
     char *bytes; /* of the head under the eye; one more than the largest */
+    struct header_field fields[HEAD_FIELDS_MAX];
 };
 
 static bool watch_listener(const struct admin_doors *doors)
@@ -174,13 +177,17 @@ static void hand_over(struct admin_doors *doors, struct door *door)
     doors->options.hand_over(doors->options.arg, fd, (struct sockaddr *)&address, len);
 }
 
-static void judge(struct admin_doors *doors, struct door *door, size_t len)
+/* A head that can be read: its framing, and whether libmicrohttpd has room for it. */
+static void judge(struct admin_doors *doors, struct door *door, const struct head *head)
 {
-    const char *problem = head_problem(doors->bytes, len);
-    if (problem == NULL) {
-        hand_over(doors, door);
+    struct screened screened;
+    headers_frame(head->fields, head->count, head->http10, &screened);
+    if (head->size + head->count * ADMIN_FIELD_COST > doors->options.head_memory) {
+        refuse(doors, door, ADMIN_HEAD_TOO_LARGE, "A head may have 16 KiB here.");
+    } else if (screened.problem != NULL) {
+        refuse(doors, door, ADMIN_MALFORMED, screened.problem);
     } else {
-        refuse(doors, door, ADMIN_MALFORMED, problem);
+        hand_over(doors, door);
     }
 }
 
@@ -195,12 +202,15 @@ static void look(struct admin_doors *doors, struct door *door, bool ended)
         close_door(doors, door);
         return;
     }
-    switch (head_glance(doors->bytes, (size_t)got, &doors->options.head)) {
-    case GLANCE_PASS: judge(doors, door, (size_t)got); return;
-    case GLANCE_HEAD_TOO_LARGE: refuse(doors, door, ADMIN_HEAD_TOO_LARGE, "A head may have 16 KiB here."); return;
-    case GLANCE_TARGET_TOO_LONG: refuse(doors, door, ADMIN_TARGET_TOO_LONG, "A target may have 16 KiB here."); return;
-    case GLANCE_VERSION: refuse(doors, door, ADMIN_VERSION, "HTTP/1.1 and HTTP/1.0 are spoken here."); return;
-    case GLANCE_MORE: break;
+    struct head head = {.fields = doors->fields};
+    struct head_progress progress = {0, 0}; /* the bytes are left where they are: each look is the first */
+    switch (head_read(&progress, doors->bytes, (size_t)got, &doors->options.head, &head)) {
+    case HEAD_WHOLE: judge(doors, door, &head); return;
+    case HEAD_BROKEN: refuse(doors, door, ADMIN_MALFORMED, head.problem); return;
+    case HEAD_TOO_LARGE: refuse(doors, door, ADMIN_HEAD_TOO_LARGE, "A head may have 16 KiB here."); return;
+    case HEAD_TARGET_TOO_LONG: refuse(doors, door, ADMIN_TARGET_TOO_LONG, "A target may have 16 KiB here."); return;
+    case HEAD_FOREIGN_VERSION: refuse(doors, door, ADMIN_VERSION, "HTTP/1.1 and HTTP/1.0 are spoken here."); return;
+    case HEAD_MORE: break;
     }
     if (ended) {
         refuse(doors, door, ADMIN_MALFORMED, "The request ends inside its head.");

@@ -16,10 +16,11 @@
 
 struct admin_doors;
 struct admin_door_options {
-    int listen_fd;             /* borrowed */
-    unsigned connections_max;  /* at the door and served, together */
-    unsigned patience_ms;      /* for a head to come whole, or for the next to begin */
-    struct glance_limits head; /* the largest that libmicrohttpd can take */
+    int listen_fd;            /* borrowed */
+    unsigned connections_max; /* at the door and served, together */
+    unsigned patience_ms;     /* for a head to come whole, or for the next to begin */
+    struct head_limits head;  /* the largest that libmicrohttpd can take */
+    size_t head_memory;       /* what it has for head and fields together */
     unsigned (*served)(void *arg);
     /* The descriptor is the callee's from here on. */
     void (*hand_over)(void *arg, int fd, const struct sockaddr *address, socklen_t len);

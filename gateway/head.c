@@ -1,181 +1,196 @@
-/* gateway/head.c - see head.h. What a field or a target may hold is judged elsewhere (headers.c, route.c). */
+/* gateway/head.c - see head.h. One pass over the bytes of a head that comes in one piece; else each line is judged once
+ * as it comes, and all are read once more when the last is there. */
 #include "gateway/head.h"
 
 #include <string.h>
 
 #include "gateway/headers.h"
 
-/* "HTTP/d.d" but neither 1.0 nor 1.1. Anything else at the end of the line is libmicrohttpd's to refuse. */
-static bool foreign_version(const char *line, size_t len)
-{
-    const char *at = line + len - 8;
-    if (len < 8 || memcmp(at, "HTTP/", 5) != 0 || at[5] < '0' || at[5] > '9' || at[6] != '.' || at[7] < '0' ||
-        at[7] > '9')
-        return false;
-    return at[5] != '1' || (at[7] != '0' && at[7] != '1');
-}
-
-static enum glance glance_at_line(const char *line, size_t len, const struct glance_limits *limits)
-{
-    while (len > 0 && (line[len - 1] == '\r' || line[len - 1] == ' '))
-        len--;
-    if (foreign_version(line, len))
-        return GLANCE_VERSION;
-    const char *blank = memchr(line, ' ', len);
-    if (blank == NULL)
-        return GLANCE_PASS;
-    const char *last = memrchr(line, ' ', len);
-    const char *end = last > blank ? last : line + len;
-    return (size_t)(end - blank) - 1 > limits->target ? GLANCE_TARGET_TOO_LONG : GLANCE_PASS;
-}
-
-/* Bytes up to the end of the empty line; 0: it is not there yet. Counts the lines. */
-static size_t head_size(const char *bytes, size_t len, size_t *lines)
-{
-    const char *at = bytes, *end = bytes + len;
-    for (*lines = 0; at < end; ++*lines) {
-        const char *lf = memchr(at, '\n', (size_t)(end - at));
-        if (lf == NULL)
-            return 0;
-        if (*lines > 0 && (lf == at || (lf == at + 1 && *at == '\r')))
-            return (size_t)(lf - bytes) + 1;
-        at = lf + 1;
-    }
-    return 0;
-}
-
-enum glance head_glance(const char *bytes, size_t len, const struct glance_limits *limits)
-{
-    while (len > 0 && (*bytes == '\r' || *bytes == '\n')) {
-        bytes++;
-        len--;
-    }
-    const char *lf = memchr(bytes, '\n', len);
-    if (lf == NULL)
-        return len > limits->head ? GLANCE_TARGET_TOO_LONG : GLANCE_MORE;
-    enum glance line = glance_at_line(bytes, (size_t)(lf - bytes), limits);
-    if (line != GLANCE_PASS)
-        return line;
-    size_t lines;
-    size_t size = head_size(bytes, len, &lines);
-    if (size == 0)
-        return len > limits->head ? GLANCE_HEAD_TOO_LARGE : GLANCE_MORE;
-    bool fits = size <= limits->head && lines <= HEAD_FIELDS_MAX && size + lines * HEAD_FIELD_COST <= limits->memory;
-    return fits ? GLANCE_PASS : GLANCE_HEAD_TOO_LARGE;
-}
-
-/* The next line without its CRLF. NULL: it ends by a bare LF, or not at all. */
-static const char *next_line(const char **at, const char *end, size_t *len)
-{
-    const char *line = *at;
-    const char *lf = memchr(line, '\n', (size_t)(end - line));
-    if (lf == NULL || lf == line || lf[-1] != '\r')
-        return NULL;
-    *at = lf + 1;
-    *len = (size_t)(lf - line) - 1;
-    return line;
-}
-
-static const char *split_fields(const char *at, const char *end, struct header_field *fields, size_t *count)
-{
-    size_t len;
-    for (*count = 0; *count <= HEAD_FIELDS_MAX; ++*count) {
-        const char *line = next_line(&at, end, &len);
-        if (line == NULL)
-            return "a line of the head does not end by CRLF";
-        if (len == 0)
-            return NULL;
-        if (*line == ' ' || *line == '\t')
-            return "a header field is folded";
-        const char *colon = memchr(line, ':', len);
-        if (colon == NULL)
-            return "a line of the head is no header field";
-        if (*count == HEAD_FIELDS_MAX)
-            break;
-        fields[*count] =
-            (struct header_field){line, (size_t)(colon - line), colon + 1, len - (size_t)(colon + 1 - line)};
-        header_trim(&fields[*count]);
-    }
-    return NULL; /* too many: refused for that */
-}
-
-const char *head_problem(const char *bytes, size_t len)
-{
-    const char *at = bytes, *end = bytes + len;
-    while (at < end && (*at == '\r' || *at == '\n'))
-        at++;
-    size_t line_len, count;
-    const char *line = next_line(&at, end, &line_len);
-    if (line == NULL)
-        return "a line of the head does not end by CRLF";
-    const char *blank = memchr(line, ' ', line_len);
-    if (blank != NULL && !token_chars(line, (size_t)(blank - line)))
-        return "the method is not a token";
-    const char *second = blank == NULL ? NULL : memchr(blank + 1, ' ', line_len - (size_t)(blank + 1 - line));
-    if (second == NULL || second == blank + 1 ||
-        memchr(second + 1, ' ', line_len - (size_t)(second + 1 - line)) != NULL)
-        return "the request line is not method, target and version";
-    const char *version = second + 1;
-    size_t version_len = line_len - (size_t)(version - line);
-    if (version_len != 8 || (memcmp(version, "HTTP/1.1", 8) != 0 && memcmp(version, "HTTP/1.0", 8) != 0))
-        return "the version is neither HTTP/1.1 nor HTTP/1.0";
-    struct header_field fields[HEAD_FIELDS_MAX];
-    const char *problem = split_fields(at, end, fields, &count);
-    if (problem != NULL)
-        return problem;
-    struct screened screened;
-    headers_screen(fields, count, "GET", version[7] == '0' ? "HTTP/1.0" : "HTTP/1.1", &screened);
-    return screened.problem;
-}
-
 struct cursor {
     const char *at, *end;
+    const char *problem;
 };
 
-static bool take(struct cursor *cursor, const char *text, size_t len)
+static enum head_verdict broken(struct cursor *cursor, const char *problem)
 {
-    if (text != cursor->at || len > (size_t)(cursor->end - cursor->at))
-        return false;
-    cursor->at += len;
-    return true;
+    cursor->problem = problem;
+    return HEAD_BROKEN;
 }
 
-static bool take_nuls(struct cursor *cursor, size_t count)
+/* To the first byte that is a control (HTAB too), or the end. */
+static const char *skip_text(const char *at, const char *end)
 {
-    for (; count > 0; count--) {
-        if (cursor->at == cursor->end || *cursor->at != '\0')
-            return false;
-        cursor->at++;
+    return at + text_span(at, (size_t)(end - at));
+}
+
+/* ---- the request line ---- */
+
+static bool digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+static enum head_verdict read_version(struct cursor *cursor, struct head *out)
+{
+    const char *at = cursor->at;
+    size_t len = (size_t)(cursor->end - at);
+    static const char shape[] = "HTTP/d.d\r\n";
+    for (size_t i = 0; i < sizeof shape - 1; i++) {
+        if (i == len)
+            return HEAD_MORE;
+        if (shape[i] == 'd' ? !digit(at[i]) : at[i] != shape[i])
+            return broken(cursor, "the request line does not end in a version and CRLF");
     }
-    return true;
+    cursor->at += sizeof shape - 1;
+    out->http10 = at[7] == '0';
+    return at[5] == '1' && (at[7] == '0' || at[7] == '1') ? HEAD_WHOLE : HEAD_FOREIGN_VERSION;
 }
 
-static void skip_blanks(struct cursor *cursor)
+/* HEAD_WHOLE: the line is. */
+static enum head_verdict read_request_line(struct cursor *cursor, const struct head_limits *limits, struct head *out)
 {
-    while (cursor->at < cursor->end && (*cursor->at == ' ' || *cursor->at == '\t'))
-        cursor->at++;
+    const char *at = cursor->at, *end = cursor->end;
+    out->method = (struct slice){at, token_span(at, (size_t)(end - at))};
+    at += out->method.len;
+    if (at == end)
+        return HEAD_MORE;
+    if (*at != ' ' || out->method.len == 0)
+        return broken(cursor, "the method is not a token");
+    const char *target = ++at;
+    const char *stop = skip_text(at, end);
+    const char *blank = memchr(at, ' ', (size_t)(stop - at));
+    at = blank == NULL ? stop : blank;
+    out->target = (struct slice){target, (size_t)(at - target)};
+    if (out->target.len > limits->target)
+        return HEAD_TARGET_TOO_LONG;
+    if (at == end)
+        return HEAD_MORE;
+    if (blank == NULL || blank == target)
+        return broken(cursor, "the request line is not method, target and version");
+    cursor->at = blank + 1;
+    return read_version(cursor, out);
 }
 
-static bool take_field(struct cursor *cursor, const struct header_field *field)
+/* ---- fields ---- */
+
+/* What stands where a name's colon should. */
+static const char *name_problem(char c)
 {
-    if (!take(cursor, field->name, field->name_len) || !take_nuls(cursor, 1))
-        return false;
-    skip_blanks(cursor);
-    if (field->value_len > 0 && !take(cursor, field->value, field->value_len))
-        return false;
-    skip_blanks(cursor);
-    return take_nuls(cursor, 2);
+    if (c == ' ' || c == '\t')
+        return "a header name is followed, or a line begun, by a blank";
+    return c == '\r' || c == '\n' ? "a line of the head is no header field" : "a header name is not a token";
 }
 
-bool head_is_exact(const char *head, size_t size, const struct head_parts *parts)
+static bool blank(char c)
 {
-    struct cursor cursor = {head, head + size};
-    if (!take(&cursor, cursor.at, parts->method_len) || !take_nuls(&cursor, 1) ||
-        !take(&cursor, cursor.at, parts->target_len) || !take_nuls(&cursor, 1) ||
-        !take(&cursor, cursor.at, parts->version_len) || !take_nuls(&cursor, 2))
-        return false;
-    for (size_t i = 0; i < parts->count; i++)
-        if (!take_field(&cursor, &parts->fields[i]))
-            return false;
-    return take_nuls(&cursor, 2) && cursor.at == cursor.end;
+    return c == ' ' || c == '\t';
+}
+
+/* HEAD_WHOLE: a field was read. */
+static enum head_verdict read_field(struct cursor *cursor, struct header_field *field)
+{
+    const char *at = cursor->at, *end = cursor->end;
+    field->name = at;
+    field->name_len = token_span(at, (size_t)(end - at));
+    at += field->name_len;
+    if (at == end)
+        return HEAD_MORE;
+    if (*at != ':' || field->name_len == 0)
+        return broken(cursor, *at == ':' ? "a header field has no name" : name_problem(*at));
+    do
+        at++;
+    while (at < end && blank(*at));
+    const char *value = at;
+    do
+        at = skip_text(at, end);
+    while (at < end && *at == '\t' && ++at);
+    if (at == end || (*at == '\r' && at + 1 == end))
+        return HEAD_MORE;
+    if (*at != '\r')
+        return broken(cursor, *at == '\n' ? "a line of the head does not end by CRLF"
+                                          : "a header value has a control character");
+    if (at[1] != '\n')
+        return broken(cursor, "a header value has a control character");
+    cursor->at = at + 2;
+    while (at > value && blank(at[-1]))
+        at--;
+    field->value = value;
+    field->value_len = (size_t)(at - value);
+    return HEAD_WHOLE;
+}
+
+/* From a line's begin on; HEAD_WHOLE: up to and with the empty line. */
+static enum head_verdict read_fields(struct cursor *cursor, struct head *out)
+{
+    for (;;) {
+        if (cursor->at == cursor->end)
+            return HEAD_MORE;
+        if (*cursor->at == '\r') {
+            if (cursor->at + 1 == cursor->end)
+                return HEAD_MORE;
+            if (cursor->at[1] != '\n')
+                return broken(cursor, "a line of the head is no header field");
+            cursor->at += 2;
+            return HEAD_WHOLE;
+        }
+        if (out->count == HEAD_FIELDS_MAX)
+            return HEAD_TOO_LARGE;
+        enum head_verdict verdict = read_field(cursor, &out->fields[out->count]);
+        if (verdict != HEAD_WHOLE)
+            return verdict;
+        out->count++;
+    }
+}
+
+/* ---- the head ---- */
+
+/* Empty lines before a request are skipped: RFC 9112 section 2.2. */
+static const char *skip_empty_lines(const char *at, const char *end)
+{
+    while (end - at >= 2 && at[0] == '\r' && at[1] == '\n')
+        at += 2;
+    return at;
+}
+
+static enum head_verdict read_lines(struct head_progress *progress, struct cursor *cursor, const char *bytes,
+                                    const struct head_limits *limits, struct head *out)
+{
+    enum head_verdict verdict;
+    out->count = 0;
+    if (progress->line == 0) {
+        cursor->at = skip_empty_lines(bytes, cursor->end);
+        if (cursor->at == cursor->end || (*cursor->at == '\r' && cursor->at + 1 == cursor->end))
+            return HEAD_MORE;
+        verdict = read_request_line(cursor, limits, out);
+        if (verdict != HEAD_WHOLE)
+            return verdict;
+    } else {
+        cursor->at = bytes + progress->line;
+    }
+    verdict = read_fields(cursor, out);
+    progress->line = (size_t)(cursor->at - bytes);
+    return verdict;
+}
+
+enum head_verdict head_read(struct head_progress *progress, const char *bytes, size_t len,
+                            const struct head_limits *limits, struct head *out)
+{
+    struct cursor cursor = {bytes, bytes + len, NULL};
+    bool resumed = progress->line != 0;
+    enum head_verdict verdict = HEAD_MORE;
+    if (progress->seen == 0 || memchr(bytes + progress->seen, '\n', len - progress->seen) != NULL)
+        verdict = read_lines(progress, &cursor, bytes, limits, out);
+    out->problem = cursor.problem;
+    progress->seen = len;
+    if (verdict == HEAD_MORE && len > limits->head)
+        return progress->line == 0 ? HEAD_TARGET_TOO_LONG : HEAD_TOO_LARGE;
+    if (verdict != HEAD_WHOLE)
+        return verdict;
+    out->size = (size_t)(cursor.at - bytes);
+    if (out->size > limits->head)
+        return HEAD_TOO_LARGE;
+    if (!resumed)
+        return HEAD_WHOLE;
+    *progress = (struct head_progress){0, 0};
+    return head_read(progress, bytes, len, limits, out); /* the lines before were judged, not kept */
 }

@@ -1,5 +1,9 @@
 /*
- * gateway/head.h - looks at the raw bytes of a request's head, before and beside libmicrohttpd. Pure.
+ * gateway/head.h - reads the head of a request, strictly as RFC 9112 says, and mends nothing. Pure.
+ *
+ * Refused is whatever two readers could take in two ways: a line that does not end by CRLF, a folded field, a blank
+ * before a colon, a control byte anywhere, more than one blank in the request line, a name or method that is no token.
+ * What the fields mean for the framing is headers.c's, what a target may hold route.c's.
  */
 #ifndef FENCEGATE_HEAD_H
 #define FENCEGATE_HEAD_H
@@ -7,35 +11,44 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "store/store.h"
+
 struct header_field;
 
-enum {
-    HEAD_FIELDS_MAX = 1024, /* header fields of one request */
-    HEAD_FIELD_COST = 64,   /* what libmicrohttpd takes of a connection's memory for each field and each cookie */
-};
+enum { HEAD_FIELDS_MAX = 1024 }; /* header fields of one request */
 
-/* A glance at the first bytes of a connection: is the head whole, and is it one that libmicrohttpd would answer with a
- * page of its own (which no SDK can read and which does not say what became of the effect)? */
-enum glance { GLANCE_MORE, GLANCE_PASS, GLANCE_HEAD_TOO_LARGE, GLANCE_TARGET_TOO_LONG, GLANCE_VERSION };
-struct glance_limits {
+struct head_limits {
     size_t head, target; /* bytes */
-    size_t memory;       /* what head and fields must fit in */
 };
-enum glance head_glance(const char *bytes, size_t len, const struct glance_limits *limits);
 
-/* The framing of a whole head (one that passed the glance) by its raw lines, judged like headers_screen(): NULL, or
- * static text of what is wrong. On libmicrohttpd 1.0.x this comes before its own refusal and its own page. */
-const char *head_problem(const char *bytes, size_t len);
+/* What was read of a head, kept by its owner from one piece to the next. Zero-initialise for each head. */
+struct head_progress {
+    size_t line; /* where the first line begins that is not whole yet; 0: the request line is not */
+    size_t seen; /* that many bytes were looked at: no line ends among those behind `line` */
+};
 
-/* True when a head that libmicrohttpd 0.9.x has taken apart in place holds nothing but what it told us: method, target,
- * version and fields in their order, one blank, colon or CRLF between them (it overwrites these with NUL). False for
- * what it hides or mends by itself: a NUL, a folded line, a line that is no field, bare LF, more than one blank in the
- * request line. `head` is where the method starts; field values have their trailing blanks cut. */
-struct head_parts {
-    size_t method_len, target_len, version_len;
-    const struct header_field *fields;
+/* A whole head; all of it points into the bytes. */
+struct head {
+    struct slice method, target;
+    bool http10;
+    struct header_field *fields; /* room for HEAD_FIELDS_MAX, given by the caller */
     size_t count;
+    size_t size;         /* with the empty line, and with the empty lines that may come before a request */
+    const char *problem; /* static text, with HEAD_BROKEN */
 };
-bool head_is_exact(const char *head, size_t size, const struct head_parts *parts) __attribute__((warn_unused_result));
+
+enum head_verdict {
+    HEAD_MORE,            /* sound as far as it goes */
+    HEAD_WHOLE,           /* *out is filled */
+    HEAD_BROKEN,          /* 400 */
+    HEAD_TOO_LARGE,       /* 431 */
+    HEAD_TARGET_TOO_LONG, /* 414 */
+    HEAD_FOREIGN_VERSION, /* 505 */
+};
+
+/* `bytes` begin where the head begins, and hold all that has come of it, also after HEAD_MORE. Cheap however small the
+ * pieces are in which it comes: a line is looked at when its end is there. */
+enum head_verdict head_read(struct head_progress *progress, const char *bytes, size_t len,
+                            const struct head_limits *limits, struct head *out) __attribute__((warn_unused_result));
 
 #endif

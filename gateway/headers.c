@@ -32,17 +32,22 @@ static bool same_name(const char *text, size_t len, const char *name, size_t nam
 
 bool header_is(const struct header_field *field, const char *name)
 {
+    if (field->name_len == 0 || ((field->name[0] ^ name[0]) & ~0x20) != 0) /* most differ here: bit 5 is the case */
+        return false;
     return same_name(field->name, field->name_len, name, strlen(name));
+}
+
+size_t token_span(const char *text, size_t len)
+{
+    size_t i = 0;
+    while (i < len && char_class[(unsigned char)text[i]] != 0)
+        i++;
+    return i;
 }
 
 bool token_chars(const char *text, size_t len)
 {
-    if (len == 0)
-        return false;
-    for (size_t i = 0; i < len; i++)
-        if (char_class[(unsigned char)text[i]] == 0)
-            return false;
-    return true;
+    return len > 0 && token_span(text, len) == len;
 }
 
 static bool blank(char c)
@@ -65,39 +70,32 @@ void header_trim(struct header_field *field)
     trim(&field->value, &field->value_len);
 }
 
-/* Eight at once. The top bit of some byte is set if one of them is below 0x20 or 0x7F; of another one perhaps too (a
- * borrow, a carry), so it is right about none alone. */
-static bool eight_without_control(const char *text)
+/* Eight at a time: most bytes of a head pass here. The top bit of some byte of `hits` is set if one is a control; of
+ * another one perhaps too (a borrow), so it is right about none alone. */
+size_t text_span(const char *text, size_t len)
 {
-    const uint64_t ones = UINT64_C(0x0101010101010101);
-    uint64_t bytes;
-    memcpy(&bytes, text, sizeof bytes);
-    uint64_t below_space = (bytes - ones * 0x20) & ~bytes, del = (bytes ^ ones * 0x7F) - ones;
-    return ((below_space | (del & ~bytes)) & ones * 0x80) == 0;
-}
-
-/* Nearly all values are: at least eight bytes, and no control byte or what comes near one. */
-static bool plain_value(const char *text, size_t len)
-{
-    if (len < 8)
-        return false;
-    for (size_t i = 0; i < len - 8; i += 8)
-        if (!eight_without_control(text + i))
-            return false;
-    return eight_without_control(text + len - 8);
+    const uint64_t ones = UINT64_MAX / 255, tops = ones * 0x80;
+    size_t i = 0;
+    for (; len - i >= 8; i += 8) {
+        uint64_t word;
+        memcpy(&word, text + i, sizeof word);
+        uint64_t deleted = word ^ (ones * 0x7F);
+        uint64_t hits = ((word - ones * 0x20) & ~word) | ((deleted - ones) & ~deleted);
+        if ((hits & tops) != 0)
+            break;
+    }
+    while (i < len && (unsigned char)text[i] >= 0x20 && text[i] != 0x7F)
+        i++;
+    return i;
 }
 
 /* Bytes above 0x7E pass (obs-text): values are the partner's to understand. */
 static bool value_has_control(const char *text, size_t len)
 {
-    if (plain_value(text, len))
-        return false;
-    for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if ((c < 0x20 && c != '\t') || c == 0x7F)
-            return true;
-    }
-    return false;
+    size_t i = 0;
+    while (i < len && (i += text_span(text + i, len - i)) < len && text[i] == '\t')
+        i++;
+    return i < len;
 }
 
 static bool ipv6_valid(const char *text, size_t len)
@@ -197,45 +195,6 @@ static void screen_expect(const struct header_field *field, struct screened *out
         out->expect_unknown = true;
 }
 
-static const char *screen_field(const struct header_field *field, struct screened *out)
-{
-    if (!token_chars(field->name, field->name_len))
-        return "a header name is not a token";
-    if (value_has_control(field->value, field->value_len))
-        return "a header value has a control character";
-    switch (field->name_len) {
-    case 4: return header_is(field, "Host") ? screen_host(field, out) : NULL;
-    case 6:
-        if (header_is(field, "Expect"))
-            screen_expect(field, out);
-        return NULL;
-    case 14: return header_is(field, "Content-Length") ? screen_length(field, out) : NULL;
-    case 17: return header_is(field, "Transfer-Encoding") ? screen_coding(field, out) : NULL;
-    default: return NULL;
-    }
-}
-
-void headers_screen(const struct header_field *fields, size_t count, const char *method, const char *version,
-                    struct screened *out)
-{
-    bool http10 = strcmp(version, "HTTP/1.0") == 0;
-    *out = (struct screened){0};
-    if (!token_chars(method, strlen(method)))
-        out->problem = "the method is not a token";
-    for (size_t i = 0; i < count && out->problem == NULL; i++)
-        out->problem = screen_field(&fields[i], out);
-    if (out->problem != NULL)
-        return;
-    if (out->chunked && out->has_length)
-        out->problem = "both Content-Length and Transfer-Encoding";
-    else if (out->chunked && http10)
-        out->problem = "Transfer-Encoding in an HTTP/1.0 request";
-    else if (out->host == NULL && !http10)
-        out->problem = "no Host";
-    if (http10)
-        out->expect_continue = false; /* an HTTP/1.0 client does not understand 100 (RFC 9110 section 10.1.1) */
-}
-
 /* Takes the next element off a comma-separated list, blanks cut; false at its end. Elements may be empty. */
 static bool list_next(const char **at, const char *end, const char **text, size_t *len)
 {
@@ -261,6 +220,62 @@ static bool list_names(const struct header_field *field, const char *name, const
         if (same_name(text, len, name, strlen(name)) || same_name(text, len, other, strlen(other)))
             return true;
     return false;
+}
+
+static void screen_connection(const struct header_field *field, struct screened *out)
+{
+    out->close = out->close || list_names(field, "close", "close");
+    out->keep_alive = out->keep_alive || list_names(field, "keep-alive", "keep-alive");
+}
+
+static const char *frame_field(const struct header_field *field, struct screened *out)
+{
+    switch (field->name_len) {
+    case 4: return header_is(field, "Host") ? screen_host(field, out) : NULL;
+    case 6:
+        if (header_is(field, "Expect"))
+            screen_expect(field, out);
+        return NULL;
+    case 10:
+        if (header_is(field, "Connection"))
+            screen_connection(field, out);
+        return NULL;
+    case 14: return header_is(field, "Content-Length") ? screen_length(field, out) : NULL;
+    case 17: return header_is(field, "Transfer-Encoding") ? screen_coding(field, out) : NULL;
+    default: return NULL;
+    }
+}
+
+void headers_frame(const struct header_field *fields, size_t count, bool http10, struct screened *out)
+{
+    *out = (struct screened){0};
+    for (size_t i = 0; i < count && out->problem == NULL; i++)
+        out->problem = frame_field(&fields[i], out);
+    if (out->problem != NULL)
+        return;
+    if (out->chunked && out->has_length)
+        out->problem = "both Content-Length and Transfer-Encoding";
+    else if (out->chunked && http10)
+        out->problem = "Transfer-Encoding in an HTTP/1.0 request";
+    else if (out->host == NULL && !http10)
+        out->problem = "no Host";
+    if (http10)
+        out->expect_continue = false; /* an HTTP/1.0 client does not understand 100 (RFC 9110 section 10.1.1) */
+}
+
+void headers_screen(const struct header_field *fields, size_t count, const char *method, const char *version,
+                    struct screened *out)
+{
+    const char *problem = token_chars(method, strlen(method)) ? NULL : "the method is not a token";
+    for (size_t i = 0; i < count && problem == NULL; i++) {
+        if (!token_chars(fields[i].name, fields[i].name_len))
+            problem = "a header name is not a token";
+        else if (value_has_control(fields[i].value, fields[i].value_len))
+            problem = "a header value has a control character";
+    }
+    headers_frame(fields, problem == NULL ? count : 0, strcmp(version, "HTTP/1.0") == 0, out);
+    if (problem != NULL)
+        out->problem = problem;
 }
 
 void headers_find_fence(const struct header_field *fields, size_t count, const char *token_header,

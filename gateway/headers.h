@@ -1,8 +1,5 @@
 /*
- * gateway/headers.h - which header fields pass, and the first look at a request's fields. Pure.
- *
- * The screen exists because libmicrohttpd 0.9.75 lets through much of what RFC 9112 forbids (double
- * Content-Length, a name with a space, NUL-cut values, ...): see TRAPS in ARCHITECTURE.md.
+ * gateway/headers.h - which header fields pass, and what a request's fields say of its framing. Pure.
  */
 #ifndef FENCEGATE_HEADERS_H
 #define FENCEGATE_HEADERS_H
@@ -20,18 +17,20 @@ struct header_field {
 
 bool header_is(const struct header_field *field, const char *name); /* case-insensitive (RFC 9110 section 5.1) */
 bool token_chars(const char *text, size_t len);                     /* a non-empty RFC 9110 token */
+size_t token_span(const char *text, size_t len); /* how many bytes at the beginning could be of one */
+size_t text_span(const char *text, size_t len);  /* how many there are no controls: below 0x20, HTAB too, or 0x7F */
 /* uri-host [":" port]: a name of letters, digits, "-", ".", "_", "~", or a bracketed IPv6 address; a port may be
  * empty. Narrower than RFC 3986: percent-encoding and sub-delims are in no host that a partner's SDK sends. */
 bool authority_valid(const char *text, size_t len);
-/* Cuts blanks (SP, HTAB) around the value: RFC 9110 section 5.5 keeps them out of it, libmicrohttpd leaves those at
- * the end in. Before a token or key is read, or "order-17 " and "order-17" would have fences of their own. */
+/* Cuts blanks (SP, HTAB) around the value: RFC 9110 section 5.5 keeps them out of it. */
 void header_trim(struct header_field *field);
 
-/* What the screen found out about a request's fields, for those who decide afterwards. */
+/* What was found out about a request's fields, for those who decide afterwards. */
 struct screened {
-    const char *problem;  /* static text of what is wrong with the framing; NULL: nothing */
-    bool expect_continue; /* Expect: 100-continue, any case */
-    bool expect_unknown;  /* another Expect: 417 */
+    const char *problem;    /* static text of what is wrong with the framing; NULL: nothing */
+    bool expect_continue;   /* Expect: 100-continue, any case */
+    bool expect_unknown;    /* another Expect: 417 */
+    bool close, keep_alive; /* what Connection names */
     bool chunked;
     bool has_length;
     uint64_t length;                               /* Content-Length when has_length */
@@ -40,11 +39,13 @@ struct screened {
     bool connection_names_fence; /* Connection names a fencing header (TRAPS 11): 400 */
 };
 
-/* First look, before a body is read. `version` is "HTTP/1.0" or "HTTP/1.1" and judged by the caller. Problems:
- * a name that is no token; control bytes (all below 0x20 but HTAB, and 0x7F) in a value; more than one
- * Content-Length, or one that is not 1 to 18 digits; Content-Length beside Transfer-Encoding; a
- * Transfer-Encoding other than one exact "chunked" (any case), or any with HTTP/1.0; more than one Host, none with
- * HTTP/1.1, one that is not a valid uri-host [":" port] (user info, path, blanks, commas; empty). */
+/* What the fields of a sound head (head.h) say of the framing. Problems: more than one Content-Length, or one that is
+ * not 1 to 18 digits; Content-Length beside Transfer-Encoding; a Transfer-Encoding other than one exact "chunked" (any
+ * case), or any with HTTP/1.0; more than one Host, none with HTTP/1.1, one that is not a valid uri-host [":" port]
+ * (user info, path, blanks, commas; empty). */
+void headers_frame(const struct header_field *fields, size_t count, bool http10, struct screened *out);
+/* The same where the head was read by another (libmicrohttpd): problems are also a method or name that is no token, and
+ * control bytes (all below 0x20 but HTAB, and 0x7F) in a value. */
 void headers_screen(const struct header_field *fields, size_t count, const char *method, const char *version,
                     struct screened *out);
 /* The part that depends on the route: finds the fencing headers by the route's names. */

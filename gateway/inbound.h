@@ -1,30 +1,31 @@
 /*
- * gateway/inbound.h - clients over libmicrohttpd, in a worker's loop. With inbound_answer.c and inbound_linger.c the
- * only user of microhttpd.h on the proxy side.
+ * gateway/inbound.h - clients: HTTP/1.1 and 1.0 over connections in a worker's loop. Worker's thread only.
  *
- * We accept ourselves (to answer 503 above limits.connections) and hand the socket to libmicrohttpd. A request waits
- * with its connection suspended. Worker's thread only.
+ * A connection serves one request after the other; the next one is looked at when the answer before it is on its way
+ * whole. What is called here never frees a request: that is done in inbound_run(), so that no step of a request is
+ * called from inside another.
  */
 #ifndef FENCEGATE_INBOUND_H
 #define FENCEGATE_INBOUND_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 struct inbound;
 struct request;
 struct worker;
-
-const char *inbound_library(void); /* "0.9.75" */
 
 /* NULL on failure. `fd` is a listening, non-blocking socket; it stays the caller's. */
 struct inbound *inbound_new(struct worker *worker, int fd) __attribute__((warn_unused_result));
 /* Closes all clients, answered or not. */
 void inbound_free(struct inbound **inbound);
 
-/* Lets libmicrohttpd work on what is due. True: it did something. */
+/* Lets go of what has ended: answered requests, closed connections. True: there was something. */
 bool inbound_run(struct inbound *inbound);
-int inbound_wait_ms(struct inbound *inbound); /* how long it may be left alone; -1: for ever */
+
+/* Connections that have more to be read, or a next request. They are fed once between two looks at clock and
+ * descriptors, with one request each: who sends a thousand in a row holds up nobody else. */
+bool inbound_is_hungry(const struct inbound *inbound);
+void inbound_feed(struct inbound *inbound);
 
 /* The gateway's own answer, from request->reason and so on. At most once a request; nothing if the client has left. */
 void inbound_answer(struct request *request);

@@ -1,68 +1,192 @@
 /*
- * gateway/inbound_answer.c - makes responses: the gateway's own problem bodies, and a partner's answer as it comes.
+ * gateway/inbound_answer.c - makes answers: the gateway's own problem bodies, and a partner's answer as it comes.
  *
- * A partner's answer that has ended by the time its head is told goes out from memory in one piece; any other is
- * streamed: libmicrohttpd asks for more, and when there is none the connection is suspended until upstream has some.
+ * A head is made in the worker's own memory and goes out in one call with what there is of the body. A partner's answer
+ * that has ended by the time its head is made gets its length; any other is streamed as it came: with the partner's
+ * length, in chunks, or to an HTTP/1.0 client up to the connection's end.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
+#include <time.h>
 
 #include "config/config.h"
-#include "gateway/headers.h"
 #include "gateway/inbound.h"
 #include "gateway/inbound_int.h"
-#include "gateway/jsonout.h"
-#include "gateway/log.h"
+#include "gateway/phrase.h"
 #include "gateway/problem.h"
 #include "gateway/report.h"
 #include "gateway/request.h"
 #include "gateway/settings.h"
 #include "gateway/token.h"
-#include "gateway/upstream.h"
-#include "gateway/worker.h"
 
-enum { READ_PIECE = 16 * 1024 }; /* largest piece libmicrohttpd asks for */
+/* ---- pieces of a head ---- */
 
-static void resume(struct request *request)
+static char *put(char *at, const char *data, size_t len)
 {
-    if (!request->suspended)
+    memcpy(at, data, len);
+    return at + len;
+}
+
+#define PUT(at, literal) put(at, literal, sizeof(literal) - 1)
+
+static char *put_text(char *at, const char *text)
+{
+    return put(at, text, strlen(text));
+}
+
+static char *put_number(char *at, uint64_t number)
+{
+    char digits[TOKEN_DIGITS_MAX + 1];
+    return put(at, digits, token_format(number, digits));
+}
+
+static char *put_status(char *at, unsigned status)
+{
+    at = PUT(at, "HTTP/1.1 ");
+    *at++ = (char)('0' + status / 100 % 10);
+    *at++ = (char)('0' + status / 10 % 10);
+    *at++ = (char)('0' + status % 10);
+    *at++ = ' ';
+    return PUT(put_text(at, status_phrase(status)), "\r\n");
+}
+
+static char *put_length(char *at, uint64_t length)
+{
+    return PUT(put_number(PUT(at, "Content-Length: "), length), "\r\n");
+}
+
+/* Made once a second. */
+static char *put_date(char *at, struct inbound *inbound)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    if (inbound->date_s != (uint64_t)now.tv_sec) {
+        static const char days[] = "SunMonTueWedThuFriSat", months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
+        char text[96];
+        struct tm utc;
+        gmtime_r(&now.tv_sec, &utc);
+        snprintf(text, sizeof text, "Date: %.3s, %02d %.3s %04d %02d:%02d:%02d GMT\r\n", days + utc.tm_wday * 3,
+                 utc.tm_mday, months + utc.tm_mon * 3, (utc.tm_year + 1900) % 10000, utc.tm_hour, utc.tm_min,
+                 utc.tm_sec);
+        memcpy(inbound->date, text, DATE_LEN);
+        inbound->date_s = (uint64_t)now.tv_sec;
+    }
+    return put(at, inbound->date, DATE_LEN);
+}
+
+static char *put_connection(char *at, const struct connection *conn)
+{
+    if (!conn->keep)
+        return PUT(at, "Connection: close\r\n");
+    return conn->request->http10 ? PUT(at, "Connection: keep-alive\r\n") : at;
+}
+
+/* The end of every head: what became of the effect. */
+static char *put_effect(char *at, enum effect effect, uint64_t effect_id)
+{
+    at = PUT(put_text(PUT(at, "Fencegate-Effect: "), effect_name(effect)), "\r\n");
+    if (effect_id != 0)
+        at = PUT(put_number(PUT(at, "Fencegate-Effect-Id: "), effect_id), "\r\n");
+    return PUT(at, "\r\n");
+}
+
+static struct slice head_up_to(const struct inbound *inbound, const char *at)
+{
+    return (struct slice){inbound->head, (size_t)(at - inbound->head)};
+}
+
+/* ---- on its way ---- */
+
+static void answer_over(struct connection *conn)
+{
+    conn->answered = true;
+    connection_make_due(conn);
+}
+
+/* An answer that was cut short must not look whole: a missing length or last chunk shows it, else the close must. */
+static void cut(struct connection *conn)
+{
+    conn->keep = false;
+    conn->reset = conn->framing == FRAMING_CLOSE;
+}
+
+/* The size line of a chunk goes behind what `first` holds. */
+static struct slice put_chunk_size(struct connection *conn, struct slice first)
+{
+    static const char hex[] = "0123456789abcdef";
+    char *begin = conn->inbound->head + first.len, *at = begin;
+    for (int shift = 60; shift >= 0; shift -= 4)
+        if (at > begin || conn->piece >> shift != 0)
+            *at++ = hex[conn->piece >> shift & 15];
+    at = PUT(at, "\r\n");
+    return head_up_to(conn->inbound, at);
+}
+
+/* What goes next of a partner's body. */
+static struct slice next_piece(struct connection *conn, struct slice first)
+{
+    static const struct slice chunk_end = {"\r\n", 2}, body_end = {"\r\n0\r\n\r\n", 7};
+    const struct reply *reply = &conn->request->reply;
+    bool whole = reply->ended && !reply->cut_short;
+    size_t waiting = reply_body_waiting(reply);
+    conn->last = reply->ended;
+    switch (conn->framing) {
+    case FRAMING_LENGTH:
+        conn->piece = waiting < conn->answer_left ? waiting : (size_t)conn->answer_left;
+        conn->answer_left -= conn->piece;
+        break;
+    case FRAMING_CHUNKED:
+        conn->piece = waiting;
+        if (waiting > 0) {
+            conn->post = whole ? body_end : chunk_end;
+            first = put_chunk_size(conn, first);
+        } else if (whole) {
+            conn->post = (struct slice){body_end.data + 2, body_end.len - 2};
+        }
+        break;
+    case FRAMING_CLOSE: conn->piece = waiting; break;
+    default: break;
+    }
+    if (reply->ended && reply->cut_short)
+        cut(conn);
+    return first;
+}
+
+/* `first` is in inbound->head, or nothing. */
+static void stream(struct connection *conn, struct slice first)
+{
+    for (;;) {
+        bool between = conn->piece == 0 && conn->post.len == 0;
+        if (between && !conn->last)
+            first = next_piece(conn, first);
+        if (!connection_send(conn, first))
+            return;
+        first = (struct slice){NULL, 0};
+        if (conn->last)
+            answer_over(conn);
+        if (conn->last || (reply_body_waiting(&conn->request->reply) == 0 && !conn->request->reply.ended))
+            return;
+    }
+}
+
+void answer_go_on(struct connection *conn)
+{
+    static const struct slice nothing = {NULL, 0};
+    if (conn->framing != FRAMING_NONE && conn->framing != FRAMING_MADE)
+        stream(conn, nothing);
+    else if (!connection_send(conn, nothing))
         return;
-    request->suspended = false;
-    request->conn->inbound->due = true;
-    MHD_resume_connection(request->conn->mhd);
+    else if (conn->step == CONNECTION_LINGER)
+        connection_linger(conn);
+    else if (conn->framing == FRAMING_MADE)
+        answer_over(conn);
 }
 
-/* libmicrohttpd refuses what it can't send (CR, LF, an empty value): such a field is left out, never a crash. */
-static bool add_header(struct request *request, const char *name, const char *value)
+void answer_continue(struct connection *conn)
 {
-    if (value[0] == '\0')
-        value = " "; /* the same on the wire; libmicrohttpd refuses an empty one */
-    if (MHD_add_response_header(request->response, name, value) == MHD_YES)
-        return true;
-    struct log_line line;
-    if (log_begin(&line, LOG_DEBUG, "header-left-out")) {
-        report_id(&line, request->worker, request->number);
-        log_cstring(&line, "header", name);
-        log_end(&line);
-    }
-    return false;
-}
-
-/* An answer that does not say what became of the effect is worse than none: the connection is closed instead. */
-static void add_effect(struct request *request)
-{
-    bool told = add_header(request, "Fencegate-Effect", effect_name(request->effect));
-    if (told && request->effect_id != 0) {
-        char id[TOKEN_DIGITS_MAX + 1];
-        token_format(request->effect_id, id);
-        told = add_header(request, "Fencegate-Effect-Id", id);
-    }
-    if (!told) {
-        MHD_destroy_response(request->response);
-        request->response = NULL;
-    }
+    static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    if (!connection_send(conn, (struct slice){text, sizeof text - 1}))
+        return; /* what does not go yet is kept */
 }
 
 /* ---- the gateway's own answers ---- */
@@ -86,25 +210,6 @@ static struct problem problem_of(const struct request *request)
     return problem;
 }
 
-static void add_problem_headers(struct request *request, const struct problem *problem)
-{
-    add_header(request, "Content-Type", PROBLEM_CONTENT_TYPE);
-    unsigned retry_after = request->retry_after != 0 ? request->retry_after : reason_table[problem->reason].retry_after;
-    if (retry_after != 0) {
-        char text[16];
-        snprintf(text, sizeof text, "%u", retry_after);
-        add_header(request, "Retry-After", text);
-    }
-    if (problem_no_retry(problem)) {
-        add_header(request, "Stripe-Should-Retry", "false");
-        add_header(request, "X-Should-Retry", "false");
-    }
-    if (problem->reason == REASON_METHOD_NOT_ALLOWED)
-        add_header(request, "Allow", "POST");
-    if (request->early)
-        add_header(request, "Connection", "close");
-}
-
 /* What stands in the way, as far as the store knows it now; NULL: it has passed, or it was a read that failed. */
 static const char *store_detail(const struct request *request, char *text, size_t cap)
 {
@@ -116,151 +221,141 @@ static const char *store_detail(const struct request *request, char *text, size_
     return text;
 }
 
+static bool make_body(struct inbound *inbound, const struct problem *problem)
+{
+    jsonout_reset(&inbound->body);
+    problem_write(&inbound->body, problem);
+    jsonout_raw(&inbound->body, "\n", 1);
+    return !inbound->body.failed;
+}
+
+/* Up to where the effect is told. */
+static char *put_problem_head(struct inbound *inbound, const struct problem *problem, unsigned retry_after)
+{
+    char *at = put_status(inbound->head, problem_status(problem));
+    at = put_length(PUT(put_date(at, inbound), "Content-Type: " PROBLEM_CONTENT_TYPE "\r\n"), inbound->body.len);
+    if (retry_after == 0)
+        retry_after = reason_table[problem->reason].retry_after;
+    if (retry_after != 0)
+        at = PUT(put_number(PUT(at, "Retry-After: "), retry_after), "\r\n");
+    if (problem_no_retry(problem))
+        at = PUT(at, "Stripe-Should-Retry: false\r\nX-Should-Retry: false\r\n");
+    if (problem->reason == REASON_METHOD_NOT_ALLOWED)
+        at = PUT(at, "Allow: POST\r\n");
+    return at;
+}
+
+static bool send_made(struct connection *conn, struct slice head, bool with_body)
+{
+    const struct jsonout *body = &conn->inbound->body;
+    conn->framing = FRAMING_MADE;
+    conn->post = with_body ? (struct slice){body->text, body->len} : (struct slice){NULL, 0};
+    return connection_send(conn, head);
+}
+
 void inbound_answer(struct request *request)
 {
-    if (request->conn == NULL || request->answer_begun)
+    struct connection *conn = request->conn;
+    if (conn == NULL || conn->step == CONNECTION_GONE || request->answer_begun)
         return;
     struct problem problem = problem_of(request);
-    struct jsonout body = {0};
     char text[200];
     if (problem.reason == REASON_STORE_UNAVAILABLE)
         problem.detail = store_detail(request, text, sizeof text);
-    problem_write(&body, &problem);
-    jsonout_raw(&body, "\n", 1);
-    if (!body.failed)
-        request->response = MHD_create_response_from_buffer(body.len, body.text, MHD_RESPMEM_MUST_FREE);
-    if (request->response == NULL)
-        jsonout_free(&body); /* inbound_queue() closes the connection: no memory for an answer */
-    else {
-        add_problem_headers(request, &problem);
-        add_effect(request);
-    }
     request->answer_begun = true;
-    resume(request);
+    if (!make_body(conn->inbound, &problem)) {
+        connection_end(conn); /* no memory for an answer */
+        return;
+    }
+    char *at = put_problem_head(conn->inbound, &problem, request->retry_after);
+    at = put_effect(put_connection(at, conn), request->effect, request->effect_id);
+    if (send_made(conn, head_up_to(conn->inbound, at), !request->head_method))
+        answer_over(conn);
 }
 
-void inbound_raw_answer(int fd, enum reason reason, const char *detail)
+void answer_no_request(struct connection *conn, enum reason reason, const char *detail)
 {
+    struct inbound *inbound = conn->inbound;
     struct problem problem = {.reason = reason, .effect = EFFECT_NOT_SENT, .detail = detail};
-    struct jsonout body = {0};
-    char head[512];
-    problem_write(&body, &problem);
-    jsonout_raw(&body, "\n", 1);
-    if (!body.failed) {
-        const char *no_retry =
-            problem_no_retry(&problem) ? "Stripe-Should-Retry: false\r\nX-Should-Retry: false\r\n" : "";
-        const char *retry = reason_table[reason].retry_after != 0 ? "Retry-After: 1\r\n" : "";
-        int len = snprintf(head, sizeof head,
-                           "HTTP/1.1 %u %s\r\nContent-Type: " PROBLEM_CONTENT_TYPE "\r\nContent-Length: %zu\r\n"
-                           "Fencegate-Effect: not-sent\r\n%s%sConnection: close\r\n\r\n",
-                           problem_status(&problem), reason_table[reason].title, body.len, no_retry, retry);
-        struct iovec parts[2] = {{head, (size_t)len}, {body.text, body.len}};
-        struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
-        ssize_t sent = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-        (void)sent; /* a fresh socket buffer takes it; else there is nobody to read it */
+    report_turned_away(inbound->worker, NULL, conn->client, reason);
+    conn->keep = false;
+    if (!make_body(inbound, &problem)) {
+        connection_end(conn);
+        return;
     }
-    jsonout_free(&body);
-    shutdown(fd, SHUT_WR);
+    char *at = put_connection(put_problem_head(inbound, &problem, 0), conn);
+    at = put_effect(at, EFFECT_NOT_SENT, 0);
+    if (send_made(conn, head_up_to(inbound, at), true) || conn->blocked)
+        connection_linger(conn);
 }
 
 /* ---- a partner's answer ---- */
 
-/* An answer cut short must not look complete: without a length an HTTP/1.0 client would take the close for its end. */
-static void reset(int fd)
+static char *put_field(char *at, const struct header_field *field)
 {
-    struct sockaddr none = {.sa_family = AF_UNSPEC};
-    connect(fd, &none, sizeof none); /* on TCP: reset now. libmicrohttpd would end its side in good order first */
+    at = PUT(put(at, field->name, field->name_len), ": ");
+    return PUT(put(at, field->value, field->value_len), "\r\n");
 }
 
-static ssize_t on_more_body(void *arg, uint64_t offset, char *out, size_t cap)
+/* Its end-to-end fields, and a Date where it has none. */
+static char *put_fields(char *at, struct inbound *inbound, const struct reply *reply)
 {
-    (void)offset;
-    struct request *request = arg;
-    struct reply *reply = &request->reply;
-    size_t got = reply_body_take(reply, out, cap);
-    if (got > 0) {
-        if (reply->paused && reply_body_waiting(reply) < REPLY_BODY_MAX / 2)
-            upstream_resume(request);
-        return (ssize_t)got;
-    }
-    if (reply->paused)
-        upstream_resume(request); /* may add to the buffer at once */
-    if (reply_body_waiting(reply) > 0)
-        return (ssize_t)reply_body_take(reply, out, cap);
-    if (reply->ended && !reply->cut_short)
-        return MHD_CONTENT_READER_END_OF_STREAM;
-    if (reply->ended) {
-        if (request->http10 && !reply->has_length)
-            reset(request->conn->fd);
-        return MHD_CONTENT_READER_END_WITH_ERROR;
-    }
-    request->suspended = true;
-    MHD_suspend_connection(request->conn->mhd);
-    return 0;
-}
-
-static void add_partner_headers(struct request *request)
-{
-    const struct reply *reply = &request->reply;
     struct hop_names hops = {.count = 0};
     struct header_field field;
-    size_t at = 0;
-    while (reply_next_field(reply, &at, &field))
-        if (header_is(&field, "Connection"))
+    bool dated = false;
+    size_t next = 0;
+    while (reply_next_field(reply, &next, &field))
+        if (field.name_len == 10 && header_is(&field, "Connection"))
             hop_names_add(&hops, field.value, field.value_len);
-    at = 0;
-    while (reply_next_field(reply, &at, &field))
-        if (headers_pass_response(&field, &hops))
-            add_header(request, field.name, field.value);
+    next = 0;
+    while (reply_next_field(reply, &next, &field)) {
+        if (!headers_pass_response(&field, &hops))
+            continue;
+        at = put_field(at, &field);
+        dated = dated || (field.name_len == 4 && header_is(&field, "Date"));
+    }
+    return dated ? at : put_date(at, inbound);
 }
 
-static bool bodiless(const struct request *request)
+static char *put_framing(char *at, struct connection *conn)
 {
-    return request->head_method || request->reply.status == 304;
+    const struct request *request = conn->request;
+    const struct reply *reply = &request->reply;
+    if (request->head_method || reply->status == 204 || reply->status == 304) {
+        conn->framing = FRAMING_BODILESS;
+        return reply->has_length && reply->status != 204 ? put_length(at, reply->length) : at;
+    }
+    bool whole = reply->ended && !reply->cut_short;
+    if (whole || reply->has_length) {
+        conn->framing = FRAMING_LENGTH;
+        conn->answer_left = whole ? reply_body_waiting(reply) : reply->length;
+        return put_length(at, conn->answer_left);
+    }
+    conn->framing = request->http10 ? FRAMING_CLOSE : FRAMING_CHUNKED;
+    conn->keep = conn->keep && !request->http10;
+    return request->http10 ? at : PUT(at, "Transfer-Encoding: chunked\r\n");
 }
 
-static struct MHD_Response *make_partner_response(struct request *request)
+static struct slice begin(struct connection *conn)
 {
-    struct reply *reply = &request->reply;
-    if (reply->status == 204 || (reply->ended && !reply->cut_short && !bodiless(request)))
-        return MHD_create_response_from_buffer(reply_body_waiting(reply), reply->body + reply->body_at,
-                                               MHD_RESPMEM_PERSISTENT); /* the request outlives it */
-    uint64_t length = reply->has_length ? reply->length : MHD_SIZE_UNKNOWN;
-    struct MHD_Response *response = MHD_create_response_from_callback(length, READ_PIECE, on_more_body, request, NULL);
-    /* Without a length libmicrohttpd would announce a chunked body, and some clients would wait for one; after HEAD it
-     * even sends the last chunk, which the next answer would begin with. This costs the connection. */
-    if (response != NULL && bodiless(request) && !reply->has_length)
-        MHD_set_response_options(response, MHD_RF_HTTP_1_0_COMPATIBLE_STRICT, MHD_RO_END);
-    return response;
+    struct request *request = conn->request;
+    request->answer_begun = true;
+    request->effect = request->fenced ? EFFECT_SENT : EFFECT_UNFENCED;
+    request->status = request->reply.status;
+    conn->last = false;
+    char *at = put_status(conn->inbound->head, request->status);
+    at = put_framing(put_fields(at, conn->inbound, &request->reply), conn);
+    at = put_effect(put_connection(at, conn), request->effect, request->effect_id);
+    return head_up_to(conn->inbound, at);
 }
 
 void inbound_reply_ready(struct request *request)
 {
-    if (request->conn == NULL)
+    struct connection *conn = request->conn;
+    if (conn == NULL || conn->step == CONNECTION_GONE)
         return;
-    if (request->answer_begun) {
-        resume(request);
-        return;
-    }
-    request->effect = request->fenced ? EFFECT_SENT : EFFECT_UNFENCED;
-    request->status = request->reply.status;
-    request->response = make_partner_response(request);
-    if (request->response != NULL) {
-        add_partner_headers(request);
-        add_effect(request);
-    }
-    request->answer_begun = true;
-    resume(request);
-}
-
-enum MHD_Result inbound_queue(struct request *request)
-{
-    struct MHD_Response *response = request->response;
-    request->response = NULL;
-    request->phase = INBOUND_QUEUED;
-    if (response == NULL)
-        return MHD_NO;
-    enum MHD_Result result = MHD_queue_response(request->conn->mhd, request->status, response);
-    MHD_destroy_response(response);
-    return result;
+    if (!request->answer_begun)
+        stream(conn, begin(conn));
+    else if (!conn->blocked)
+        stream(conn, (struct slice){NULL, 0});
 }

@@ -2,68 +2,135 @@
 #ifndef FENCEGATE_INBOUND_INT_H
 #define FENCEGATE_INBOUND_INT_H
 
-#include <microhttpd.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
+#include "gateway/chunks.h"
+#include "gateway/head.h"
+#include "gateway/headers.h"
+#include "gateway/jsonout.h"
 #include "gateway/reason.h"
 #include "gateway/timers.h"
 #include "gateway/worker.h"
 
-enum { CLIENT_NAME_MAX = 64 };
+enum {
+    CLIENT_NAME_MAX = 64,
+    READ_BYTES = 32 * 1024, /* of one look at a socket */
+    HEAD_ROOM = 32 * 1024,  /* for an answer's head: REPLY_HEAD_MAX, each field up to 5 bytes of 3, and our own */
+    DATE_LEN = 37,          /* "Date: Mon, 30 Nov 2026 12:00:00 GMT" CR LF */
+};
 
-#define CONNECTION_MAGIC 0x46434F4Eu
+enum connection_step {
+    CONNECTION_IDLE,   /* nothing of a request has come */
+    CONNECTION_HEAD,   /* part of a head */
+    CONNECTION_BODY,   /* of `request` */
+    CONNECTION_CALL,   /* `request` is whole, or refused: its answer is awaited, or on its way */
+    CONNECTION_LINGER, /* all was said; what the client still sends is thrown away, then it is closed */
+    CONNECTION_GONE,   /* closed; its memory goes in inbound_run() */
+};
 
-/* One client connection; made and freed by libmicrohttpd's start and close notices. */
+/* Where the answer that is on its way ends, on the wire. */
+enum framing {
+    FRAMING_NONE,     /* none is on its way */
+    FRAMING_MADE,     /* our own: it was made whole */
+    FRAMING_BODILESS, /* a partner's, from here on */
+    FRAMING_LENGTH,
+    FRAMING_CHUNKED,
+    FRAMING_CLOSE,
+};
+
+/* One client's connection. Its socket is registered once, edge-triggered: `readable` and `blocked` keep what epoll has
+ * told and what the kernel has refused. It holds bytes only where it must: part of a head, the beginning of a next
+ * request, what the kernel did not take of an answer. */
 struct connection {
-    uint32_t magic;
+    struct io io; /* first: worker_retire() frees by it */
     struct inbound *inbound;
-    struct MHD_Connection *mhd;
     int fd;
-    struct request *request;      /* under way; NULL: idle */
-    struct timer timer;           /* next answer or next request must have made progress by then */
-    uint64_t bytes_seen;          /* received in all, at the last look */
-    bool looked;                  /* since it became idle: bytes_seen is a base */
-    bool partial;                 /* a request line has begun */
-    bool linger;                  /* close gently: the client may still be sending */
+    enum connection_step step;
+    struct request *request; /* under way; NULL: none */
+    bool counted;            /* against limits.connections */
+    bool readable;           /* the kernel may have bytes, or the end */
+    bool ended;              /* the client has ended its sending, be that read or not */
+    bool blocked;            /* the kernel takes no more for now */
+    bool keep;               /* another request may follow the one under way */
+    bool reset;              /* closing must not look like an end */
+    bool answered;           /* the answer is with the kernel whole */
+    bool due, hungry;        /* in the list of that name */
+
+    /* what comes */
+    char *in; /* malloc'ed; in[in_at, in_len) is not taken apart yet */
+    size_t in_at, in_len, in_cap;
+    struct head_progress progress;
+    bool chunked;
+    struct chunks chunks;
+    uint64_t body_left; /* not chunked */
+    uint64_t begun_ms;  /* monotonic, the request's first byte */
+
+    /* what goes: out, then `piece` bytes of request->reply's body, then post */
+    char *out; /* malloc'ed; out[out_at, out_len) */
+    size_t out_at, out_len;
+    enum framing framing;
+    size_t piece;
+    struct slice post;
+    uint64_t answer_left; /* FRAMING_LENGTH: bytes of the body behind this piece */
+    bool last;            /* nothing comes behind this piece */
+
+    struct timer timer;   /* at `deadline_ms` or before: it is moved only when it must come sooner */
+    uint64_t deadline_ms; /* monotonic; 0: none */
+    struct connection *next, *prev, *next_due, *next_hungry;
     char client[CLIENT_NAME_MAX]; /* "address:port" */
 };
 
 struct inbound {
     struct worker *worker;
-    struct MHD_Daemon *daemon;
-    struct io daemon_io, listen_io;
+    struct io listen_io;
     struct timer accept_pause; /* out of descriptors: try again then */
     int listen_fd;
-    bool announced;           /* libmicrohttpd gave the start notice of the connection that is being added */
-    size_t connection_memory; /* bytes libmicrohttpd has for one connection */
-    bool due;                 /* libmicrohttpd has something to do */
-    struct door *at_door;     /* accepted, first head not yet whole */
-    char *door_bytes;         /* scratch for a look at one */
-    size_t door_cap;
-    struct farewell *lingering;
-    unsigned lingering_count;
+    struct connection *connections, *due, *hungry;
+    unsigned lingering;
+    struct jsonout body; /* of an answer of our own */
+    uint64_t date_s;     /* what `date` says */
+    char date[DATE_LEN]; /* the header line */
+    char scratch[READ_BYTES];
+    char head[HEAD_ROOM];                        /* of the answer that is being made */
+    struct header_field fields[HEAD_FIELDS_MAX]; /* of the head that is being read */
 };
 
-/* inbound_answer.c */
-enum MHD_Result inbound_queue(struct request *request); /* the response made before goes out; from the handler only */
-/* Writes an answer with `Connection: close` past libmicrohttpd, which can't answer in the middle of a body and has
- * written nothing for this request. Best effort: the client may be gone. */
-void inbound_raw_answer(int fd, enum reason reason, const char *detail);
+/* ---- inbound.c ---- */
 
-/* inbound.c: "address:port"; empty when it has neither form. */
-void inbound_name_client(char out[CLIENT_NAME_MAX], const struct sockaddr *address);
+/* NULL: no memory; the descriptor is the caller's then. */
+struct connection *connection_new(struct inbound *inbound, int fd, const struct sockaddr *address);
+void connection_end(struct connection *conn);    /* closes it now */
+void connection_linger(struct connection *conn); /* closes it gently, once all that waits was sent */
+void connection_make_due(struct connection *conn);
+void connection_make_hungry(struct connection *conn);
+void connection_set_deadline(struct connection *conn, uint64_t due_ms);
 
-/* inbound_accept.c */
+/* ---- inbound_accept.c ---- */
+
 void inbound_on_listen_ready(struct io *io, uint32_t events);
 void inbound_on_accept_again(struct timer *timer);
-void inbound_close_door(struct inbound *inbound);
 
-/* inbound_linger.c: a closing connection whose client may still be sending is read on for a while and only then
- * closed, else the kernel resets it and the client never sees the answer (and SDKs repeat the call). Takes over `fd`.
- */
-void linger_start(struct inbound *inbound, int fd);
-void linger_free_all(struct inbound *inbound);
+/* ---- inbound_read.c ---- */
+
+/* Reads and takes apart what has come, as far as the connection wants it. */
+void connection_read(struct connection *conn);
+/* It takes too long. */
+void connection_too_slow(struct connection *conn);
+
+/* ---- inbound_send.c ---- */
+
+/* Sends what waits, `first` between `out` and the piece. True: all of it is with the kernel; else it is kept, or the
+ * connection has ended. */
+bool connection_send(struct connection *conn, struct slice first) __attribute__((warn_unused_result));
+
+/* ---- inbound_answer.c ---- */
+
+void answer_continue(struct connection *conn); /* 100 Continue */
+/* Answers what is no request (yet), and lingers. `detail`: NULL, or a sentence. */
+void answer_no_request(struct connection *conn, enum reason reason, const char *detail);
+void answer_go_on(struct connection *conn); /* the kernel takes more */
 
 #endif

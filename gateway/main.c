@@ -11,7 +11,7 @@
 #include "gateway/command_options.h"
 #include "gateway/command_store.h"
 #include "gateway/command_usage.h"
-#include "gateway/inbound.h"
+#include "gateway/admin.h"
 #include "gateway/server.h"
 #include "gateway/upstream.h"
 #include "gateway/version.h"
@@ -96,7 +96,7 @@ static const struct command command_check = {
 
 static int run_version(struct command_line *line)
 {
-    printf("fencegate %s (libmicrohttpd/%s, %s)\n", FENCEGATE_VERSION, inbound_library(), upstream_library());
+    printf("fencegate %s (libmicrohttpd/%s, %s)\n", FENCEGATE_VERSION, admin_library(), upstream_library());
     return command_flush(line->command->name) ? COMMAND_DONE : COMMAND_STORE;
 }
 

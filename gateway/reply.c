@@ -70,7 +70,7 @@ static bool content_length(struct reply *reply, const struct header_field *field
 static bool add_field(struct reply *reply, const struct header_field *field)
 {
     size_t need = reply->head_len + field->name_len + field->value_len + 2;
-    if (need > reply->head_max)
+    if (need > REPLY_HEAD_MAX)
         return give_up(reply, "the partner's header is too large to be relayed");
     if (!grow(&reply->head, &reply->head_cap, need))
         return give_up(reply, "out of memory");
@@ -160,15 +160,14 @@ size_t reply_body_waiting(const struct reply *reply)
     return reply->body_end - reply->body_at;
 }
 
-size_t reply_body_take(struct reply *reply, char *out, size_t cap)
+const char *reply_body_at(const struct reply *reply)
 {
-    size_t len = reply_body_waiting(reply);
-    if (len > cap)
-        len = cap;
-    if (len > 0)
-        memcpy(out, reply->body + reply->body_at, len);
+    return reply->body + reply->body_at;
+}
+
+void reply_body_drop(struct reply *reply, size_t len)
+{
     reply->body_at += len;
-    return len;
 }
 
 bool reply_next_field(const struct reply *reply, size_t *at, struct header_field *out)

@@ -15,9 +15,7 @@
 
 enum {
     REPLY_BODY_MAX = 64 * 1024,
-    REPLY_HEAD_MAX = 16 * 1024, /* bytes of an answer's head that are relayed at most */
-    REPLY_HEAD_MIN = 1024,      /* and at least, beside the largest request head */
-    REPLY_HEAD_OWN = 1024,      /* status line and the fields that we and libmicrohttpd add */
+    REPLY_HEAD_MAX = 16 * 1024, /* bytes of an answer's head that are relayed: a larger one is nonsense to us */
 };
 
 struct reply {
@@ -26,9 +24,8 @@ struct reply {
         partner_status; /* where `status` is ours and the partner speaks another protocol: what it said; 0: the same */
     char *head;         /* "name\0value\0" after each other */
     size_t head_len, head_cap;
-    size_t head_max; /* set by the owner: a larger head is nonsense to us, it can't be relayed */
-    bool head_done;  /* a final (not 1xx) head is whole */
-    bool nonsense;   /* the head can't be trusted or relayed; `complaint` says why */
+    bool head_done; /* a final (not 1xx) head is whole */
+    bool nonsense;  /* the head can't be trusted or relayed; `complaint` says why */
     const char *complaint;
     unsigned codings;       /* Transfer-Encoding fields: they tell where the body ends (RFC 9112 section 6.3) */
     bool length_and_coding; /* both were there: read by the coding, but the connection is not trusted any more */
@@ -52,7 +49,8 @@ bool reply_head_end(struct reply *reply) __attribute__((warn_unused_result));
 /* Adds body bytes. False: no memory. */
 bool reply_body_add(struct reply *reply, const char *data, size_t len) __attribute__((warn_unused_result));
 size_t reply_body_waiting(const struct reply *reply);
-size_t reply_body_take(struct reply *reply, char *out, size_t cap);
+const char *reply_body_at(const struct reply *reply);  /* the bytes that wait */
+void reply_body_drop(struct reply *reply, size_t len); /* the first `len` of them were taken */
 /* Walks the head: false at the end. *at starts at 0. */
 bool reply_next_field(const struct reply *reply, size_t *at, struct header_field *out);
 void reply_free(struct reply *reply);

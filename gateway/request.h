@@ -4,7 +4,7 @@
  * A request belongs to one worker and is touched by no other thread, but for two embedded parts: `op` is the store's
  * while submitted, and the lower half of `ticket` is the gate's. Both come back through the worker's inbox.
  *
- * Inbound (libmicrohttpd) and upstream (the partner's side) call in here when something happened; the steps in
+ * Inbound (the client's side) and upstream (the partner's side) call in here when something happened; the steps in
  * request.c call out to them. The client may leave at any time: then `conn` is NULL and everything else goes on as if
  * it were there.
  */
@@ -34,7 +34,6 @@ struct config_route;
 struct connection;
 struct webhook;
 struct call;
-struct MHD_Response;
 struct mail;
 struct mail_request;
 
@@ -108,7 +107,6 @@ struct request {
     uint64_t call_started_ms; /* monotonic, first attempt: timeout.total counts from here */
     bool last_look_failed;
     struct reply reply;
-    size_t reply_head_max; /* bytes: more can't be relayed on this connection */
 
     /* how it ended */
     enum reason reason; /* REASON_NONE: the partner's answer */
@@ -125,14 +123,10 @@ struct request {
 
     /* the client's side: inbound's */
     struct connection *conn; /* NULL: the client has left */
-    struct MHD_Response *response;
-    enum { INBOUND_HEAD, INBOUND_EARLY, INBOUND_BODY, INBOUND_WAITING, INBOUND_QUEUED } phase;
-    enum reason refusal; /* settled by the head, to be given once the body is read */
-    bool suspended;      /* the connection is suspended in libmicrohttpd */
-    bool early;          /* refused before the body was read: the connection lingers, then closes */
-    bool answer_begun;   /* a response is made */
-    bool discard;        /* the body is read but not kept */
-    uint64_t discarded;  /* bytes of it */
+    enum reason refusal;     /* settled by the head, to be given once the body is read */
+    bool answer_begun;       /* its head is made */
+    bool discard;            /* the body is read but not kept */
+    uint64_t discarded;      /* bytes of it */
 
     struct arena arena; /* last: its first block need not be cleared */
 };

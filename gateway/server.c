@@ -24,7 +24,6 @@
 #include "gateway/admin_address.h"
 #include "gateway/crash_count.h"
 #include "gateway/gate.h"
-#include "gateway/inbound.h"
 #include "gateway/log.h"
 #include "gateway/log_queue.h"
 #include "gateway/metrics.h"
@@ -110,7 +109,7 @@ static void read_gauges(void *arg, struct metrics_gauges *out)
         .in_flight_max = atomic_load(&gateway->in_flight_max),
         .buffered_max = atomic_load(&gateway->buffered_max),
         .started_ms = server->started_ms,
-        .libmicrohttpd = inbound_library(),
+        .libmicrohttpd = admin_library(),
         .libcurl = upstream_library(),
     };
     for (unsigned i = 0; i < server->worker_count; i++)
@@ -249,7 +248,7 @@ static void tell_ready(const struct server *server, const char *proxy, const cha
     if (!log_begin(&line, LOG_INFO, "ready"))
         return;
     log_cstring(&line, "version", FENCEGATE_VERSION);
-    log_cstring(&line, "libmicrohttpd", inbound_library());
+    log_cstring(&line, "libmicrohttpd", admin_library());
     log_cstring(&line, "libcurl", upstream_library());
     log_cstring(&line, "config", server->file);
     log_cstring(&line, "store", server->settings->config->store_path);
@@ -337,8 +336,6 @@ static void reload(struct server *server)
     for (unsigned i = 0; i < server->worker_count; i++)
         if (!worker_reload(server->workers[i], settings))
             log_message(LOG_ERROR, "reload", "out of memory: worker %u keeps the old settings", i);
-    if (config->headers_max != server->settings->config->headers_max)
-        warn_fixed(NULL, "limits.headers"); /* libmicrohttpd sizes its memory by it once */
     settings_unref(&server->settings);
     server->settings = settings;
     store_retention(server->gateway.store, config->audit_retain_ms, config->audit_drop_oldest);

@@ -195,7 +195,7 @@ bool upstream_start(struct request *request)
     if (call == NULL)
         return false;
     reply_free(&request->reply); /* of a try that did not connect */
-    request->reply = (struct reply){.head_max = request->reply_head_max};
+    request->reply = (struct reply){0};
     struct link *idle = link_take(call->upstream, request);
     if (!go(call, idle != NULL ? idle : link_open(call->upstream, request, false)))
         return false;

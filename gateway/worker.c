@@ -239,13 +239,9 @@ static void work(struct worker *worker)
 
 static int wait_ms(struct worker *worker)
 {
-    int of_timers = timers_wait_ms(&worker->timers, monotonic_ms());
-    int of_inbound = inbound_wait_ms(worker->inbound); /* notes what is due */
-    if (upstream_is_hungry(worker->upstream))
+    if (upstream_is_hungry(worker->upstream) || inbound_is_hungry(worker->inbound))
         return 0;
-    if (of_timers < 0)
-        return of_inbound;
-    return of_inbound < 0 || of_timers < of_inbound ? of_timers : of_inbound;
+    return timers_wait_ms(&worker->timers, monotonic_ms());
 }
 
 static void read_clock(struct worker *worker)
@@ -273,6 +269,7 @@ static void *worker_run(void *arg)
         worker->inbox_due = false;
         timers_run(&worker->timers, worker->now_ms);
         upstream_feed(worker->upstream);
+        inbound_feed(worker->inbound);
         work(worker);
         hand_over(worker);
         free_retired(worker);

@@ -1,7 +1,6 @@
 """Starts the real binary on a configuration and a folder of its own, and looks into it from outside."""
 
 import concurrent.futures
-import ctypes
 import json
 import os
 import pathlib
@@ -25,13 +24,6 @@ PATIENCE = 30.0 if SANITIZED else 10.0
 SHELL_LIMIT = (1024, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 resource.setrlimit(resource.RLIMIT_NOFILE, (SHELL_LIMIT[1], SHELL_LIMIT[1]))
 pool = concurrent.futures.ThreadPoolExecutor(max_workers=64)
-
-
-def library_is_old():
-    """True with a libmicrohttpd before 1.0, which hides some broken requests from the gateway."""
-    library = ctypes.CDLL("libmicrohttpd.so.12")
-    library.MHD_get_version.restype = ctypes.c_char_p
-    return library.MHD_get_version().startswith(b"0.")
 
 
 def route(partner, **settings):

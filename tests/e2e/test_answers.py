@@ -218,10 +218,7 @@ def test_connect_is_501(gw, partner, mark):
 @pytest.mark.parametrize("version", ["HTTP/2.0", "HTTP/1.2", "HTTP/0.9", "HTTP/3.7"])
 def test_another_http_version_is_505(gw, partner, mark, version):
     answer = gw.call(f"/pay/{mark}", 5, mark, version=version)
-    if answer.effect is None:  # the library answered before it asked us
-        assert answer.status == 505 and version != "HTTP/1.2"
-    else:
-        expect.refusal(answer, 505, "version-not-supported")
+    expect.refusal(answer, 505, "version-not-supported")
     unaudited(gw, partner, mark)
 
 
@@ -231,12 +228,12 @@ def test_another_expectation_is_417(gw, partner, mark):
     unaudited(gw, partner, mark)
 
 
-def test_a_request_that_does_not_arrive_in_time_is_408_or_closed(gw, partner, mark):
+def test_a_request_that_does_not_arrive_in_time_is_408(gw, partner, mark):
     whole = request("POST", f"/pay/{mark}", fenced(5, mark), b"hello")
     with gw.connect() as connection:
         connection.send(whole[:-2])
-        if not connection.ended():
-            expect.refusal(connection.receive(), 408, "request-timeout")
+        expect.refusal(connection.receive(), 408, "request-timeout")
+        assert connection.ended()
     unaudited(gw, partner, mark)
 
 

@@ -20,7 +20,7 @@ static void begin(bool head_method)
     wire_free(&wire);
     reply_free(&reply);
     wire = (struct wire){.head_method = head_method};
-    reply = (struct reply){.head_max = REPLY_HEAD_MAX};
+    reply = (struct reply){0};
     body_len = 0;
 }
 
