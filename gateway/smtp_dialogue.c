@@ -2,7 +2,6 @@
 #include "gateway/smtp_dialogue.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -135,8 +134,10 @@ static void recipient_refused(struct smtp_dialogue *dialogue)
     }
     dialogue->refusals[dialogue->recipient] = copy;
     dialogue->refused++;
-    if (reply->code < 500 && dialogue->busy == NULL)
+    if (reply->code < 500 && dialogue->busy == NULL) {
         dialogue->busy = copy;
+        dialogue->busy_code = reply->code;
+    }
     next_recipient(dialogue);
 }
 
@@ -224,18 +225,28 @@ bool smtp_reusable(const struct smtp_dialogue *dialogue)
 
 /* ---- what is said of it ---- */
 
+/* The last of several recipients was refused for good, one before it was put off. */
+static bool is_put_off_by_earlier(const struct smtp_dialogue *dialogue)
+{
+    return dialogue->outcome == SMTP_BUSY && dialogue->reply.code >= 500;
+}
+
 const char *smtp_verdict(const struct smtp_dialogue *dialogue)
 {
     if (dialogue->explanation != NULL)
         return "";
-    if (dialogue->outcome == SMTP_BUSY && dialogue->reply.code >= 500) /* the last of several recipients */
+    if (is_put_off_by_earlier(dialogue))
         return dialogue->busy;
     return dialogue->reply.done ? dialogue->reply.text : "";
 }
 
 unsigned smtp_code(const struct smtp_dialogue *dialogue)
 {
-    return (unsigned)strtoul(smtp_verdict(dialogue), NULL, 10);
+    if (dialogue->explanation != NULL)
+        return 0;
+    if (is_put_off_by_earlier(dialogue))
+        return dialogue->busy_code;
+    return dialogue->reply.done ? dialogue->reply.code : 0;
 }
 
 static const char *what(const struct smtp_dialogue *dialogue)

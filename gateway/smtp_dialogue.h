@@ -42,6 +42,7 @@ struct smtp_dialogue {
     const char **refusals; /* for each recipient: the relay's reply; NULL: taken */
     size_t refused;
     const char *busy;        /* a 4xx among them */
+    unsigned busy_code;      /* its code */
     struct smtp_reply reply; /* the one coming, or the last */
     const char *explanation; /* of SMTP_REFUSED without a reply; static */
     char command[512];

@@ -63,44 +63,47 @@ static void on_timer(struct timer *timer)
 
 /* ---- calls and their lists ---- */
 
-void call_touch(struct call *call)
+#define CALL_AT(place, list) ((struct call *)((char *)(place)-offsetof(struct call, list)))
+
+void list_add(struct place **list, struct place *place)
 {
-    if (call->touched)
+    if (place->listed)
         return;
-    call->touched = true;
-    call->next_touched = call->upstream->touched;
-    call->upstream->touched = call;
+    *place = (struct place){*list, true};
+    *list = place;
 }
 
-static void untouch(struct call *call)
+void list_remove(struct place **list, struct place *place)
 {
-    if (!call->touched)
+    if (!place->listed)
         return;
-    struct call **at = &call->upstream->touched;
-    while (*at != call)
-        at = &(*at)->next_touched;
-    *at = call->next_touched;
-    call->touched = false;
+    while (*list != place)
+        list = &(*list)->next;
+    *list = place->next;
+    place->listed = false;
+}
+
+struct place *list_take(struct place **list)
+{
+    struct place *first = *list;
+    if (first != NULL)
+        list_remove(list, first);
+    return first;
+}
+
+void call_touch(struct call *call)
+{
+    list_add(&call->upstream->touched, &call->touched);
 }
 
 void call_make_hungry(struct call *call)
 {
-    if (call->hungry)
-        return;
-    call->hungry = true;
-    call->next_hungry = call->upstream->hungry;
-    call->upstream->hungry = call;
+    list_add(&call->upstream->hungry, &call->hungry);
 }
 
 void call_sate(struct call *call)
 {
-    if (!call->hungry)
-        return;
-    struct call **at = &call->upstream->hungry;
-    while (*at != call)
-        at = &(*at)->next_hungry;
-    *at = call->next_hungry;
-    call->hungry = false;
+    list_remove(&call->upstream->hungry, &call->hungry);
 }
 
 static struct call *new_call(struct upstream *upstream)
@@ -220,12 +223,8 @@ void upstream_cancel(struct request *request)
         return;
     struct upstream *upstream = call->upstream;
     call_finish(call, CALL_FAILED, NULL);
-    for (struct call **at = &upstream->ended; *at != NULL; at = &(*at)->next_ended)
-        if (*at == call) {
-            *at = call->next_ended;
-            break;
-        }
-    untouch(call);
+    list_remove(&upstream->ended, &call->ended);
+    list_remove(&upstream->touched, &call->touched);
     request->call = NULL;
     put_back(call);
 }
@@ -269,31 +268,31 @@ bool upstream_is_hungry(const struct upstream *upstream)
 
 void upstream_feed(struct upstream *upstream)
 {
-    struct call *list = upstream->hungry;
+    struct place *list = upstream->hungry;
     if (list == NULL)
         return;
-    upstream->hungry = NULL;
+    upstream->hungry = NULL; /* who is hungry again waits for the next turn */
     upstream->activity = true;
-    for (struct call *call = list; call != NULL; call = call->next_hungry)
-        call->hungry = false;
-    for (struct call *next; list != NULL; list = next) {
-        next = list->next_hungry;
-        call_read(list);
+    for (struct place *place = list; place != NULL; place = place->next)
+        place->listed = false;
+    for (struct place *next; list != NULL; list = next) {
+        next = list->next;
+        call_read(CALL_AT(list, hungry));
     }
 }
 
 /* First who is through: an answer that came whole in this turn goes out in one piece. */
 static void tell(struct upstream *upstream)
 {
-    struct call *call;
-    while ((call = upstream->ended) != NULL) {
+    struct place *place;
+    while ((place = list_take(&upstream->ended)) != NULL) {
+        struct call *call = CALL_AT(place, ended);
         struct request *request = call->request;
         enum call_end end = call->end;
         bool look = call->look;
         char detail[sizeof call->detail];
-        upstream->ended = call->next_ended;
         memcpy(detail, call->detail, sizeof detail);
-        untouch(call);
+        list_remove(&upstream->touched, &call->touched);
         request->reply.ended = true;
         request->reply.cut_short = end == CALL_CUT_SHORT;
         if (end != CALL_OK && end != CALL_CUT_SHORT)
@@ -305,11 +304,10 @@ static void tell(struct upstream *upstream)
         else
             request_call_ended(request, end, detail[0] == '\0' ? NULL : detail);
     }
-    while ((call = upstream->touched) != NULL) {
-        upstream->touched = call->next_touched;
-        call->touched = false;
-        if (call->request->reply.head_done)
-            inbound_reply_ready(call->request);
+    while ((place = list_take(&upstream->touched)) != NULL) {
+        struct request *request = CALL_AT(place, touched)->request;
+        if (request->reply.head_done)
+            inbound_reply_ready(request);
     }
 }
 
@@ -338,10 +336,9 @@ static void start_over(struct upstream *upstream)
  * turn to now. */
 static void go_on(struct upstream *upstream)
 {
-    while (upstream->again != NULL) {
-        struct link *link = upstream->again;
-        upstream->again = link->next_again;
-        link->again = false;
+    struct place *place;
+    while ((place = list_take(&upstream->again)) != NULL) {
+        struct link *link = (struct link *)((char *)place - offsetof(struct link, again));
         if (upstream->broken)
             continue;
         curl_easy_pause(link->easy, CURLPAUSE_RECV);

@@ -54,8 +54,7 @@ void call_finish(struct call *call, enum call_end end, const char *detail)
     call_sate(call);
     if (call->link != NULL)
         link_close(&call->link);
-    call->next_ended = call->upstream->ended;
-    call->upstream->ended = call;
+    list_add(&call->upstream->ended, &call->ended);
     call->upstream->activity = true;
 }
 

@@ -21,6 +21,12 @@ struct smtp_link;
 struct socket_io;
 struct tls_memory;
 
+/* Where a call or link stands in one of the lists below. A list has each at most once, the newest first. */
+struct place {
+    struct place *next;
+    bool listed;
+};
+
 /* A connection to a partner. libcurl makes it (name, address, TCP, TLS) and then leaves it to us (CONNECT_ONLY).
  * Connecting, in a call, or idle. */
 struct link {
@@ -34,8 +40,7 @@ struct link {
     char *origin;              /* scheme, host and port */
     bool look;                 /* gets no socket: where it would lead is looked at */
     unsigned allowed, refused; /* addresses that a socket was wanted for: by what the route allows */
-    struct link *next_again;   /* an address may have failed in this step of libcurl */
-    bool again;
+    struct place again;        /* an address may have failed in this step of libcurl */
     bool tls;
     bool used;       /* has carried a call */
     bool torn;       /* the kernel said so when we sent, and says it once: reading finds what looks like an end */
@@ -61,11 +66,11 @@ struct call {
     struct wire wire;
     struct slice out[2]; /* what is still to be sent: head, body */
     bool send_failed;    /* the partner takes no more; it may have answered all the same */
-    bool touched, hungry;
+    struct place touched, ended, hungry;
     bool look;         /* no call: where it would go is looked at */
     enum call_end end; /* with CALL_ENDED */
     char detail[160];
-    struct call *next_spare, *next_touched, *next_ended, *next_hungry;
+    struct call *next_spare;
 };
 
 struct upstream {
@@ -77,10 +82,10 @@ struct upstream {
     unsigned spare_count;
     unsigned running; /* calls under way */
     unsigned peak;    /* most of them since memory was last given back */
-    struct call *touched;
-    struct call *ended;  /* to be told of: upstream_run() */
-    struct call *hungry; /* to be read on, whatever epoll says */
-    struct link *again;
+    struct place *touched;
+    struct place *ended;  /* to be told of: upstream_run() */
+    struct place *hungry; /* to be read on, whatever epoll says */
+    struct place *again;  /* links */
     struct link *idle[IDLE_CHAINS];
     struct link *idle_first, *idle_last;
     unsigned idle_count;
@@ -96,6 +101,9 @@ struct upstream {
 
 /* ---- upstream.c ---- */
 
+void list_add(struct place **list, struct place *place);    /* nothing happens if it is there */
+void list_remove(struct place **list, struct place *place); /* nothing happens if it is not */
+struct place *list_take(struct place **list);               /* the first one, or NULL */
 /* One step of libcurl: curl_multi_socket_action(), and what must follow. */
 void upstream_step(struct upstream *upstream, curl_socket_t fd, int mask);
 void call_touch(struct call *call);       /* its client can be given something, at the end of this turn */

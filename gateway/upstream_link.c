@@ -351,24 +351,13 @@ bool link_adopt(struct link *link)
     return true;
 }
 
-static void forget_again(struct link *link)
-{
-    if (!link->again)
-        return;
-    struct link **at = &link->upstream->again;
-    while (*at != link)
-        at = &(*at)->next_again;
-    *at = link->next_again;
-    link->again = false;
-}
-
 void link_close(struct link **which)
 {
     struct link *link = *which;
     struct upstream *upstream = link->upstream;
     *which = NULL;
     link_watch(link, 0);
-    forget_again(link);
+    list_remove(&upstream->again, &link->again);
     if (link->smtp != NULL)
         mail_link_good_bye(link);
     if (link->easy == NULL && link->fd >= 0)

@@ -63,15 +63,6 @@ static void forget_socket(struct upstream *upstream, curl_socket_t fd)
     upstream->sockets[place] = NULL;
 }
 
-static void link_again(struct link *link)
-{
-    if (!link->again) {
-        link->next_again = link->upstream->again;
-        link->upstream->again = link;
-    }
-    link->again = true;
-}
-
 int upstream_on_socket_change(CURL *easy, curl_socket_t fd, int what, void *arg, void *socket_arg)
 {
     (void)socket_arg;
@@ -80,7 +71,7 @@ int upstream_on_socket_change(CURL *easy, curl_socket_t fd, int what, void *arg,
         struct link *link = NULL;
         forget_socket(upstream, fd);
         if (upstream->stepping && curl_easy_getinfo(easy, CURLINFO_PRIVATE, (char **)&link) == CURLE_OK && link != NULL)
-            link_again(link); /* this address may have failed: there may be another */
+            list_add(&upstream->again, &link->again); /* this address may have failed: there may be another */
         return 0;
     }
     struct socket_io *socket_io = socket_of(upstream, fd);
@@ -108,7 +99,7 @@ static bool may_open(struct link *link, const struct curl_sockaddr *address)
         return !link->look;
     }
     link->refused++;
-    link_again(link);
+    list_add(&link->upstream->again, &link->again);
     return false;
 }
 

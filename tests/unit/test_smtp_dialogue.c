@@ -153,6 +153,7 @@ static void all_refused(void **state)
         says("");
         assert_int_equal(dialogue.outcome, rows[i].outcome);
         assert_string_equal(smtp_verdict(&dialogue), rows[i].verdict);
+        assert_int_equal(smtp_code(&dialogue), strtoul(rows[i].verdict, NULL, 10));
         assert_false(smtp_reusable(&dialogue));
         assert_true(smtp_may_quit(&dialogue));
     }
@@ -287,6 +288,7 @@ static void what_the_relay_must_offer(void **state)
     smtp_explain(&dialogue, text, sizeof text);
     assert_non_null(strstr(text, "8BITMIME"));
     assert_string_equal(smtp_verdict(&dialogue), "");
+    assert_int_equal(smtp_code(&dialogue), 0);
     assert_true(smtp_reusable(&dialogue));
     begin((const char *const[]){"250-relay", "250-8bitmime\r\n", "250 SIZE 100\r\n", NULL});
     says("MAIL FROM:<a@jobs.example> SIZE=18 BODY=8BITMIME\r\n");
