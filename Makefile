@@ -3,7 +3,7 @@
 CC ?= cc
 PREFIX ?= /usr/local
 BUILD ?= build
-PKGS = libmicrohttpd libcurl libssl libcrypto jansson libidn2 lmdb
+PKGS = libmicrohttpd libcurl libssl libcrypto jansson libidn2 lmdb zlib
 WARN = -Wall -Wextra -Wshadow -Wconversion -Wvla -Wstrict-prototypes -Wmissing-prototypes
 OPT ?= -O2 -g -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fPIE
 LINK ?= -pie -Wl,-z,relro,-z,now
@@ -12,7 +12,7 @@ PKG_CFLAGS = $(eval PKG_CFLAGS := $$(shell pkg-config --cflags $(PKGS)))$(PKG_CF
 PKG_LIBS = $(eval PKG_LIBS := $$(shell pkg-config --libs $(PKGS)))$(PKG_LIBS)
 COMPILE = $(CC) -std=c11 -D_GNU_SOURCE -I. -pthread $(WARN) $(WERROR) $(OPT) $(PKG_CFLAGS) $(CPPFLAGS) $(CFLAGS) -MMD -MP
 
-DEPS_BUILD = gcc libc6-dev pkg-config libmicrohttpd-dev libcurl4-openssl-dev libssl-dev libjansson-dev libidn2-dev liblmdb-dev
+DEPS_BUILD = gcc libc6-dev pkg-config libmicrohttpd-dev libcurl4-openssl-dev libssl-dev libjansson-dev libidn2-dev liblmdb-dev zlib1g-dev
 DEPS_RUN = python3 ca-certificates curl
 DEPS_TEST = libcmocka-dev groff-base python3-pytest python3-pytest-xdist python3-aiosmtpd clang clang-format cppcheck strace openssl lmdb-utils libfaketime e2fsprogs mount spin \
     chromium chromium-driver python3-selenium

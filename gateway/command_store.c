@@ -35,6 +35,13 @@ void command_complain(const char *command, const char *text)
     fprintf(stderr, "fencegate %s: %s\n", command, text);
 }
 
+void command_tell_behind(const char *command, const struct store *store)
+{
+    if (store_behind(store))
+        command_complain(command, "the gateway can't write data.mdb now (see its log): what it recorded last, in its "
+                                  "journal, is not shown");
+}
+
 bool command_flush(const char *command)
 {
     if (!ferror(stdout) && fflush(stdout) == 0) /* after an error, what is left would only be tried again */
@@ -92,6 +99,7 @@ int place_read(const struct store_place *place, enum store_error (*read)(struct 
     enum store_error error = store_open_readonly(place->path, &store, why, sizeof why);
     if (error != STORE_OK)
         return place_complain(place, error, why);
+    command_tell_behind(place->command, store);
     error = store_reader_open(store, &reader);
     if (error == STORE_OK)
         error = read(reader, arg);

@@ -13,6 +13,7 @@
 enum { COMMAND_DONE = 0, COMMAND_REFUSED = 1, COMMAND_USAGE = 2, COMMAND_STORE = 3 };
 
 struct config;
+struct store;
 
 /* Set `command` and one of the next two. */
 struct store_place {
@@ -40,6 +41,8 @@ bool place_ask(const struct store_place *place, struct slice ns, struct slice ke
 /* Says `why` and, where there is one, what to do about it; COMMAND_STORE. */
 int place_complain(const struct store_place *place, enum store_error error, const char *why);
 void command_complain(const char *command, const char *text);
+/* Says when what the store's gateway recorded last can't be seen in this store, opened for reading. */
+void command_tell_behind(const char *command, const struct store *store);
 bool command_flush(const char *command); /* false: standard output failed, which was said unless `command` is NULL */
 
 #endif

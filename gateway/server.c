@@ -169,6 +169,7 @@ static int open_store(struct server *server)
         .max_size = config->store_max_size,
         .retain_ms = config->audit_retain_ms,
         .drop_oldest = config->audit_drop_oldest,
+        .journal = true,
         .raised = on_raised,
         .reset = on_reset,
         .raised_arg = server->gateway.gate,

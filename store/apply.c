@@ -38,25 +38,6 @@ static struct slice text(const char *chars)
     return (struct slice){chars, strlen(chars)};
 }
 
-void buffer_free(struct buffer *buffer)
-{
-    free(buffer->data);
-    *buffer = (struct buffer){0};
-}
-
-bool buffer_reserve(struct buffer *buffer, size_t len)
-{
-    if (len <= buffer->cap)
-        return true;
-    size_t cap = 2 * buffer->cap > len ? 2 * buffer->cap : len;
-    char *data = realloc(buffer->data, cap < 4096 ? 4096 : cap);
-    if (!data)
-        return false;
-    buffer->data = data;
-    buffer->cap = cap < 4096 ? 4096 : cap;
-    return true;
-}
-
 uint64_t batch_clock_ms(void)
 {
     struct timespec now;
@@ -66,9 +47,18 @@ uint64_t batch_clock_ms(void)
 
 void batch_begin(struct batch *batch, struct db *db, struct buffer *scratch)
 {
-    *batch = (struct batch){.scratch = scratch, .now_ms = batch_clock_ms(), .begun_us = clock_us(), .next_id = 1};
+    *batch = (struct batch){.scratch = scratch};
     db_begin(db, &batch->txn);
+    batch_resume(batch);
+}
+
+void batch_resume(struct batch *batch)
+{
     struct slice value;
+    batch->now_ms = batch_clock_ms();
+    batch->begun_us = clock_us();
+    batch->resolved = 0;
+    batch->next_id = 1;
     if (db_get(&batch->txn, DB_META, next_id_key, &value) && value.len == 8)
         batch->next_id = get_u64(value.data);
     batch->first_id = batch->next_id;
@@ -81,11 +71,16 @@ void batch_touch(struct batch *batch)
     db_put(&batch->txn, DB_META, next_id_key, (struct slice){value, sizeof value});
 }
 
-enum store_error batch_commit(struct batch *batch)
+void batch_finish(struct batch *batch)
 {
     if (batch->next_id != batch->first_id)
         batch_touch(batch);
     block_finish(&batch->txn, batch->first_id, batch->next_id);
+}
+
+enum store_error batch_commit(struct batch *batch)
+{
+    batch_finish(batch);
     return db_commit(&batch->txn);
 }
 

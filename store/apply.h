@@ -5,15 +5,9 @@
 #ifndef FENCEGATE_STORE_APPLY_H
 #define FENCEGATE_STORE_APPLY_H
 
+#include "store/buffer.h"
 #include "store/lmdb.h"
 #include "store/store.h"
-
-struct buffer {
-    char *data;
-    size_t cap;
-};
-void buffer_free(struct buffer *buffer);
-bool buffer_reserve(struct buffer *buffer, size_t len) __attribute__((warn_unused_result)); /* false: no memory */
 
 uint64_t batch_clock_ms(void); /* Unix time */
 
@@ -27,6 +21,9 @@ struct batch {
     uint64_t resolved;          /* in-doubt effects that the batch closed */
 };
 void batch_begin(struct batch *batch, struct db *db, struct buffer *scratch);
+/* More in the same transaction: what the structure tells is told of that alone, from here on. */
+void batch_resume(struct batch *batch);
+void batch_finish(struct batch *batch); /* what goes with the last of its changes; batch_commit() does it */
 enum store_error batch_commit(struct batch *batch) __attribute__((warn_unused_result));
 void batch_touch(struct batch *batch); /* makes the commit write something, to learn whether it can */
 

@@ -4,11 +4,14 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "store/fence.h"
 #include "store/folder.h"
 #include "store/handle.h"
 #include "store/part.h"
+
+#define MAP_SPARE ((uint64_t)64 << 20)
 
 static uint64_t count_fences(struct db_txn *txn)
 {
@@ -64,21 +67,56 @@ static enum store_error look_into(const char *file, struct store_contents *out, 
     return error;
 }
 
+/* The journal stays behind: what it has the copy has, too. */
+static enum store_error leave_journal(const struct part *part, char *why, size_t why_cap)
+{
+    struct stat st;
+    struct db *db;
+    struct db_txn txn;
+    if (fstat(part->fd, &st) != 0)
+        return part_say(errno, part->path, "cannot look at it", why, why_cap);
+    uint64_t room = 2 * (uint64_t)st.st_size + MAP_SPARE; /* of this process alone */
+    enum store_error error = db_open_copy(part->path, room, &db, why, why_cap);
+    if (error != STORE_OK)
+        return error;
+    db_begin(db, &txn);
+    if (txn.error == 0 && db_journal(&txn).id == 0) {
+        db_abort(&txn);
+    } else {
+        db_put_journal(&txn, (struct db_journal){0});
+        error = db_commit(&txn);
+    }
+    db_close(&db);
+    if (error != STORE_OK)
+        (void)snprintf(why, why_cap, "%s: the copy cannot be written", part->path);
+    return error;
+}
+
 enum store_error store_backup(struct store *store, const char *folder, struct store_contents *out, char *why,
                               size_t why_cap)
 {
     struct part part;
     const char *reason;
     *out = (struct store_contents){0};
+    if (store->behind) {
+        (void)snprintf(why, why_cap,
+                       "%s: its gateway can't write data.mdb now, and a copy would lack what is in the journal",
+                       store->path);
+        return STORE_IO;
+    }
     int number = folder_make(folder, NULL);
     if (number != 0)
         return part_say(number, folder, "cannot make the folder", why, why_cap);
     enum store_error error = part_begin(&part, folder, NULL, 0, why, why_cap);
     if (error == STORE_OK) {
+        if (store->writer)
+            writer_settle(store->writer);
         error = db_copy(store->db, part.fd, &reason);
         if (error != STORE_OK)
             (void)snprintf(why, why_cap, "cannot copy the store to %s: %s", part.path, reason);
     }
+    if (error == STORE_OK)
+        error = leave_journal(&part, why, why_cap);
     if (error == STORE_OK)
         error = look_into(part.path, out, why, why_cap);
     if (error == STORE_OK)

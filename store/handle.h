@@ -1,4 +1,4 @@
-/* store/handle.h - what struct store and struct store_reader hold; for store.c, query.c and list.c. */
+/* store/handle.h - what struct store and struct store_reader hold; for those who open, read and copy one. */
 #ifndef FENCEGATE_STORE_HANDLE_H
 #define FENCEGATE_STORE_HANDLE_H
 
@@ -12,13 +12,18 @@ struct store {
     struct db *db;
     struct writer *writer; /* NULL: opened for reading */
     char *path;            /* of a store opened for reading; else NULL */
+    bool behind;           /* opened for reading, and its gateway could not settle it */
 };
 
 struct store_reader {
+    struct store *store;
     struct db_txn txn;
-    struct buffer copies;        /* what a slice of a query took out of the map */
-    const struct store *looking; /* until it was looked whether somebody serves this store */
+    struct buffer copies; /* what a slice of a query took out of the map */
+    bool looked;          /* whether somebody serves this store */
     bool unserved;
 };
+
+/* Before a look at more than one fence: data.mdb has all that is durable. Waits for the writer where it has to. */
+void reader_settle(struct store_reader *reader);
 
 #endif

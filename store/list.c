@@ -161,6 +161,7 @@ enum store_error store_fences_query(struct store_reader *reader, const struct fe
     struct fence_scan scan = {.reader = reader, .filter = filter};
     size_t left = filter->limit;
     *more = false;
+    reader_settle(reader);
     begin(&scan);
     while (!scan.ended && scan.error == STORE_OK) {
         slice_of_fences(&scan, left < SIZE_MAX ? left + 1 : left);

@@ -1,39 +1,17 @@
 /*
- * store/lmdb.c - environment, tables, transactions, cursors, free space: with lmdb_file.c the only user of <lmdb.h>.
+ * store/lmdb.c - transactions, tables, cursors, free space: with the other store/lmdb*.c the only user of <lmdb.h>.
  *
- * Full durability: the data is synced before the root page is written, and the root page is written through a
- * synchronous descriptor, so a commit that returned has reached the disk. MDB_NOSYNC, NOMETASYNC and MAPASYNC would
- * give that up, and MDB_WRITEMAP would turn a full disk into SIGBUS: none of them, ever. The environment is opened with
- * MDB_NOTLS, so that a reading transaction belongs to its object and not to a thread.
- *
- * What the tables hold is left to apply.c and query.c, what to do about a failed commit to writer.c.
+ * What the tables hold is left to apply.c and query.c, what to do about a failed commit to writer.c, opening to
+ * lmdb_open.c.
  */
 #include "store/lmdb_int.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "store/record.h"
+#include "store/change.h"
 
-#define LOCK_FILE_BYTES 65536 /* about 1000 readers: every worker, the admin listener, and commands beside it */
-
-static const char *const table_names[DB_TABLE_COUNT] = {
-    [DB_FENCES] = "fences",         [DB_EFFECTS] = "effects", [DB_AUDIT] = "audit", [DB_AUDIT_BY_KEY] = "audit_by_key",
-    [DB_AUDIT_TIME] = "audit_time", [DB_UNKNOWN] = "unknown", [DB_META] = "meta",
-};
-
-static const struct slice format_key = {"format", 6};
-static const struct slice floor_key = {"floor", 5};
-
-static MDB_val to_val(struct slice bytes)
+MDB_val lmdb_val(struct slice bytes)
 {
     /* LMDB does not write through a key or value it is given; its type has no const. */
     union {
@@ -62,277 +40,6 @@ enum store_error lmdb_translate(int rc)
     case MDB_VERSION_MISMATCH: return STORE_FORMAT;
     default: return STORE_IO;
     }
-}
-
-/* A sparse lock file would be a trap on a full disk: LMDB writes into it through a mapping, and a page that can't be
- * had is SIGBUS there. So its blocks are taken before. Only before: to open and close the file once LMDB has it open
- * would drop LMDB's locks. */
-static int take_lock_file(const char *path)
-{
-    char file[4096];
-    if (snprintf(file, sizeof file, "%s/lock.mdb", path) >= (int)sizeof file)
-        return ENAMETOOLONG;
-    int fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return errno;
-    struct stat st;
-    int rc = fstat(fd, &st) != 0 ? errno : 0;
-    if (rc == 0 && st.st_blocks * 512 < LOCK_FILE_BYTES)
-        rc = posix_fallocate(fd, 0, LOCK_FILE_BYTES);
-    close(fd);
-    return rc;
-}
-
-/* To read LMDB needs lock.mdb, and makes it. In a backup there is none, and it should stay as it is; in a folder of
- * another user it can't be written. There it is done without, and a lock on data.mdb keeps out who would serve it
- * meanwhile, as it tells that somebody does. */
-static bool must_not_lock(const struct db *db)
-{
-    char lock[4096], gateway[4096];
-    if (!db->readonly || db->file || snprintf(lock, sizeof lock, "%s/lock.mdb", db->path) >= (int)sizeof lock ||
-        snprintf(gateway, sizeof gateway, "%s/gateway.lock", db->path) >= (int)sizeof gateway)
-        return false;
-    if (access(lock, F_OK) == 0)
-        return access(lock, W_OK) != 0;
-    return access(gateway, F_OK) != 0 || access(db->path, W_OK) != 0;
-}
-
-/* LMDB would take an empty file for a new store. */
-static int refuse_empty(const struct db *db)
-{
-    char name[4096];
-    struct stat st;
-    if (!db->readonly && !db->file)
-        return 0;
-    if (snprintf(name, sizeof name, db->file ? "%s" : "%s/data.mdb", db->path) >= (int)sizeof name)
-        return ENAMETOOLONG;
-    return stat(name, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0 ? MDB_INVALID : 0;
-}
-
-static int lock_opened(const struct db *db, int fd)
-{
-    if (db->file || (db->readonly && !db->unlocked))
-        return 0;
-    return flock(fd, (db->readonly ? LOCK_SH : LOCK_EX) | LOCK_NB) == 0 ? 0 : errno;
-}
-
-static int open_env(struct db *db, uint64_t max_size)
-{
-    int rc = refuse_empty(db);
-    if (rc == 0)
-        rc = mdb_env_create(&db->env);
-    if (rc == 0)
-        rc = mdb_env_set_maxdbs(db->env, DB_TABLE_COUNT);
-    if (rc == 0 && !db->readonly) {
-        uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-        rc = mdb_env_set_mapsize(db->env, max_size / page * page);
-        if (rc == 0 && !db->file)
-            rc = take_lock_file(db->path);
-    }
-    db->unlocked = must_not_lock(db);
-    unsigned flags = MDB_NOTLS | (db->readonly ? MDB_RDONLY : 0) | (db->file ? MDB_NOSUBDIR : 0) |
-                     (db->file || db->unlocked ? MDB_NOLOCK : 0);
-    if (rc == 0)
-        rc = mdb_env_open(db->env, db->path, flags, 0600);
-    int fd;
-    if (rc == 0 && mdb_env_get_fd(db->env, &fd) == 0 && fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) /* LMDB leaves this one */
-        rc = errno;
-    return rc == 0 ? lock_opened(db, fd) : rc; /* for serving: gateway.lock may have been removed under who serves */
-}
-
-static int is_new(MDB_txn *txn, bool *out)
-{
-    MDB_dbi root;
-    MDB_stat stat;
-    int rc = mdb_dbi_open(txn, NULL, 0, &root);
-    if (rc == 0)
-        rc = mdb_stat(txn, root, &stat);
-    *out = rc == 0 && stat.ms_entries == 0;
-    return rc;
-}
-
-/* A floor that does not decode must not be taken for none. */
-static int read_floor(struct db *db, MDB_txn *txn, uint64_t version)
-{
-    MDB_val key = to_val(floor_key), value;
-    int rc = mdb_get(txn, db->table[DB_META], &key, &value);
-    if (rc == MDB_NOTFOUND)
-        return version == DB_FORMAT_FLOOR ? MDB_INVALID : 0;
-    if (rc != 0)
-        return rc;
-    if (value.mv_size != 16 || version < DB_FORMAT_FLOOR || get_u64(value.mv_data) == 0)
-        return MDB_INVALID;
-    db->floor = (struct db_floor){get_u64(value.mv_data), get_u64((const char *)value.mv_data + 8)};
-    return 0;
-}
-
-/* Opens the tables, and in a new store makes them together with the format version: one transaction, so that a crash
- * in between leaves no store without a version. *version is 0 when there is none. */
-static int open_tables(struct db *db, MDB_txn *txn, uint64_t *version)
-{
-    bool fresh;
-    int rc = is_new(txn, &fresh);
-    *version = 0;
-    if (rc == 0 && fresh && (db->readonly || db->file)) /* a backup without tables would come back as an empty store */
-        return MDB_NOTFOUND;
-    for (int i = 0; i < DB_TABLE_COUNT && rc == 0; i++) {
-        bool may_lack = i == DB_AUDIT_TIME; /* stores from before it was there */
-        bool make = fresh || (may_lack && !db->readonly);
-        rc = mdb_dbi_open(txn, table_names[i], make ? MDB_CREATE : 0, &db->table[i]);
-        db->has[i] = rc == 0;
-        if (rc == MDB_NOTFOUND && may_lack)
-            rc = 0;
-        if (rc == MDB_NOTFOUND)
-            return MDB_INVALID;
-    }
-    if (rc != 0)
-        return rc;
-    char bytes[8];
-    MDB_val key = to_val(format_key);
-    MDB_val value = {sizeof bytes, bytes};
-    put_u64(bytes, DB_FORMAT_PLAIN);
-    if (fresh)
-        rc = mdb_put(txn, db->table[DB_META], &key, &value, 0);
-    else
-        rc = mdb_get(txn, db->table[DB_META], &key, &value);
-    if (rc == MDB_NOTFOUND || (rc == 0 && value.mv_size != 8))
-        return MDB_INVALID;
-    if (rc == 0)
-        *version = get_u64(value.mv_data);
-    return rc == 0 ? read_floor(db, txn, *version) : rc;
-}
-
-static int open_tables_txn(struct db *db, uint64_t *version)
-{
-    MDB_txn *txn;
-    int rc = mdb_txn_begin(db->env, NULL, db->readonly ? MDB_RDONLY : 0, &txn);
-    if (rc != 0)
-        return rc;
-    rc = open_tables(db, txn, version);
-    if (rc == 0)
-        return mdb_txn_commit(txn);
-    mdb_txn_abort(txn);
-    return rc;
-}
-
-static enum store_error explain_open(int rc, const struct db *db, const char *path, char *why, size_t why_cap)
-{
-    if ((db->readonly || db->file) && (rc == ENOENT || rc == MDB_NOTFOUND)) {
-        (void)snprintf(why, why_cap, "store %s: there is no store in this folder", path);
-        return STORE_NOT_FOUND;
-    }
-    if (rc == EWOULDBLOCK && db->readonly) {
-        (void)snprintf(why, why_cap, "store %s: a gateway serves it, and lock.mdb can't be written by this user", path);
-        return STORE_IO;
-    }
-    if (rc == EWOULDBLOCK) {
-        (void)snprintf(why, why_cap, "store %s: another gateway serves this folder", path);
-        return STORE_BUSY;
-    }
-    if (rc == MDB_INVALID || rc == MDB_VERSION_MISMATCH)
-        (void)snprintf(why, why_cap, "store %s: data.mdb is no store of Fencegate, or damaged", path);
-    else
-        (void)snprintf(why, why_cap, "store %s: cannot open: %s", path, mdb_strerror(rc));
-    return lmdb_translate(rc);
-}
-
-static enum store_error open_db(struct db *db, const char *path, uint64_t max_size, char *why, size_t why_cap)
-{
-    uint64_t version = 0, missing = 0;
-    db->path = strdup(path);
-    int rc = db->path == NULL ? ENOMEM : open_env(db, max_size);
-    if (rc == 0)
-        rc = lmdb_pages_missing(db, &missing);
-    if (rc == 0 && missing > 0) { /* to read them is SIGBUS */
-        (void)snprintf(why, why_cap, "store %s: data.mdb is cut short: %" PRIu64 " pages are missing at its end", path,
-                       missing);
-        return STORE_FORMAT;
-    }
-    if (rc == 0)
-        rc = open_tables_txn(db, &version);
-    if (rc != 0)
-        return explain_open(rc, db, path, why, why_cap);
-    if (version == DB_FORMAT_PLAIN || version == DB_FORMAT_FLOOR)
-        return STORE_OK;
-    (void)snprintf(why, why_cap, "store %s: format version %" PRIu64 ", this program knows versions %d and %d", path,
-                   version, DB_FORMAT_PLAIN, DB_FORMAT_FLOOR);
-    return STORE_FORMAT;
-}
-
-static enum store_error make_db(struct db kind, const char *path, uint64_t max_size, struct db **out, char *why,
-                                size_t why_cap)
-{
-    enum store_error error = STORE_IO;
-    *out = calloc(1, sizeof **out);
-    if (!*out) {
-        (void)snprintf(why, why_cap, "store %s: out of memory", path);
-        return error;
-    }
-    **out = kind;
-    pthread_mutex_init(&(*out)->resize, NULL);
-    error = open_db(*out, path, max_size, why, why_cap);
-    if (error != STORE_OK)
-        db_close(out);
-    return error;
-}
-
-enum store_error db_open(const char *path, uint64_t max_size, bool readonly, struct db **out, char *why, size_t why_cap)
-{
-    return make_db((struct db){.readonly = readonly}, path, max_size, out, why, why_cap);
-}
-
-enum store_error db_open_file(const char *file, uint64_t max_size, struct db **out, char *why, size_t why_cap)
-{
-    return make_db((struct db){.readonly = max_size == 0, .file = true}, file, max_size, out, why, why_cap);
-}
-
-void db_close(struct db **db)
-{
-    if (!*db)
-        return;
-    if ((*db)->env)
-        mdb_env_close((*db)->env);
-    pthread_mutex_destroy(&(*db)->resize);
-    free((*db)->path);
-    free(*db);
-    *db = NULL;
-}
-
-struct db_floor db_floor(const struct db *db)
-{
-    return db->floor;
-}
-
-void db_put_floor(struct db_txn *txn, struct db_floor floor)
-{
-    char value[16], version[8];
-    put_u64(value, floor.token);
-    put_u64(value + 8, floor.time_ms);
-    put_u64(version, DB_FORMAT_FLOOR);
-    db_put(txn, DB_META, floor_key, (struct slice){value, sizeof value});
-    db_put(txn, DB_META, format_key, (struct slice){version, sizeof version});
-}
-
-bool db_has(const struct db *db, enum db_table table)
-{
-    return db->has[table];
-}
-
-const char *db_dead(const struct db *db)
-{
-    return db->dead;
-}
-
-void db_check_place(struct db *db)
-{
-    char name[PATH_MAX];
-    struct stat open_file, named;
-    int fd = -1;
-    (void)mdb_env_get_fd(db->env, &fd);
-    (void)snprintf(name, sizeof name, "%s/data.mdb", db->path);
-    if (fstat(fd, &open_file) != 0 || stat(name, &named) != 0 || open_file.st_ino != named.st_ino ||
-        open_file.st_dev != named.st_dev)
-        db->dead = "the store's file was removed or replaced; a restart is needed";
 }
 
 /* Transactions. */
@@ -465,7 +172,7 @@ bool db_get(struct db_txn *txn, enum db_table table, struct slice key, struct sl
 {
     if (txn->error != 0)
         return false;
-    MDB_val k = to_val(key), v;
+    MDB_val k = lmdb_val(key), v;
     int rc = mdb_get(txn->handle, txn->db->table[table], &k, &v);
     if (rc == MDB_NOTFOUND || !note(txn, rc))
         return false;
@@ -473,40 +180,58 @@ bool db_get(struct db_txn *txn, enum db_table table, struct slice key, struct sl
     return true;
 }
 
-static void put(struct db_txn *txn, enum db_table table, struct slice key, struct slice value, unsigned flags)
+/* Before the change: what it is made of may lie in the map. */
+static void write_down(struct db_txn *txn, const struct change *change)
 {
+    if (txn->log != NULL && txn->error == 0 && !change_write(txn->log, change))
+        (void)note(txn, ENOMEM);
+}
+
+static void put(struct db_txn *txn, const struct change *change, unsigned flags)
+{
+    write_down(txn, change);
     if (txn->error != 0)
         return;
-    MDB_val k = to_val(key), v = to_val(value);
+    MDB_val k = lmdb_val(change->key), v = lmdb_val(change->value);
     txn->dirty = true;
-    (void)note(txn, mdb_put(txn->handle, txn->db->table[table], &k, &v, flags));
+    (void)note(txn, mdb_put(txn->handle, txn->db->table[change->table], &k, &v, flags));
 }
 
 void db_put(struct db_txn *txn, enum db_table table, struct slice key, struct slice value)
 {
-    put(txn, table, key, value, 0);
+    put(txn, &(struct change){CHANGE_PUT, table, key, value}, 0);
 }
 
 void db_append(struct db_txn *txn, enum db_table table, struct slice key, struct slice value)
 {
-    put(txn, table, key, value, MDB_APPEND);
+    put(txn, &(struct change){CHANGE_APPEND, table, key, value}, MDB_APPEND);
 }
 
 void db_delete(struct db_txn *txn, enum db_table table, struct slice key)
 {
+    write_down(txn, &(struct change){CHANGE_DELETE, table, key, {NULL, 0}});
     if (txn->error != 0)
         return;
-    MDB_val k = to_val(key);
+    MDB_val k = lmdb_val(key);
     int rc = mdb_del(txn->handle, txn->db->table[table], &k, NULL);
     if (rc != MDB_NOTFOUND && note(txn, rc))
         txn->dirty = true;
+}
+
+void db_change(struct db_txn *txn, const struct change *change)
+{
+    switch (change->kind) {
+    case CHANGE_PUT: put(txn, change, 0); return;
+    case CHANGE_APPEND: put(txn, change, MDB_APPEND); return;
+    case CHANGE_DELETE: db_delete(txn, change->table, change->key); return;
+    }
 }
 
 /* Cursors. */
 
 void db_cursor_open(struct db_txn *txn, enum db_table table, struct db_cursor *out)
 {
-    *out = (struct db_cursor){.txn = txn};
+    *out = (struct db_cursor){.txn = txn, .table = table};
     if (txn->error != 0)
         return;
     MDB_cursor *handle = NULL;
@@ -525,7 +250,7 @@ static bool move(struct db_cursor *cursor, struct slice key, MDB_cursor_op op)
 {
     if (cursor->txn->error != 0 || !cursor->handle)
         return false;
-    MDB_val k = to_val(key), v = {0, NULL};
+    MDB_val k = lmdb_val(key), v = {0, NULL};
     int rc = mdb_cursor_get(cursor->handle, &k, &v, op);
     if (rc == MDB_NOTFOUND || !note(cursor->txn, rc))
         return false;
@@ -558,6 +283,8 @@ bool db_cursor_prev(struct db_cursor *cursor)
 
 void db_cursor_delete(struct db_cursor *cursor)
 {
+    enum db_table table = cursor->table;
+    write_down(cursor->txn, &(struct change){CHANGE_DELETE, table, cursor->key, {NULL, 0}});
     if (cursor->txn->error != 0 || !cursor->handle)
         return;
     cursor->txn->dirty = true;

@@ -20,13 +20,16 @@ enum db_table {
     DB_AUDIT_TIME,   /* block of ids -> lowest (8) and highest (8) time in it */
     DB_UNKNOWN,      /* id of an effect recorded `unknown` -> resolved (1), id of the record that says so (8) */
     DB_META, /* "format", "next_id", "removed" (the highest id that was removed from the audit) -> 8 bytes; "floor" ->
-              * token (8), time (8) */
+              * token (8), time (8); "journal" -> id (8), sequence (8) */
     DB_TABLE_COUNT,
 };
 
 /* "format". A program that does not know of floors would let stale tokens through in a store that has one, so such a
  * store has a version that it refuses. Stores without a floor stay at the first. */
 enum { DB_FORMAT_PLAIN = 1, DB_FORMAT_FLOOR = 2 };
+/* Added while a journal may hold what this file does not have yet: a program that does not know of journals would lose
+ * that. A store that was closed in good order has none. */
+enum { DB_FORMAT_JOURNAL = 2 };
 
 struct db;
 
@@ -36,24 +39,38 @@ struct db_floor {
     uint64_t token, time_ms;
 };
 
+/* The journal that belongs to this file, and the last of its batches that is in it; id 0: none. */
+struct db_journal {
+    uint64_t id, seq;
+};
+
+struct buffer;
+struct change;
+
 struct db_txn {
     struct db *db;
     void *handle;
-    int error;  /* the engine's first error; 0: none */
-    bool dirty; /* something was changed: the commit will sync */
+    struct buffer *log; /* not NULL: changes are written down there too (change.h) */
+    int error;          /* the engine's first error; 0: none */
+    bool dirty;         /* something was changed: the commit will sync */
 };
 
 /* `path` is a folder that exists. Writing: makes what is missing, and the map is max_size. `why` gets one line. */
 enum store_error db_open(const char *path, uint64_t max_size, bool readonly, struct db **out, char *why, size_t why_cap)
     __attribute__((warn_unused_result));
 /* One file, whatever its name, without any lock: for a file that nobody else has reason to open. max_size 0: for
- * reading. Either may find a file that is cut short: STORE_FORMAT. */
+ * reading. Either may find a file that is cut short, or that lacks what is in a journal: STORE_FORMAT. */
 enum store_error db_open_file(const char *file, uint64_t max_size, struct db **out, char *why, size_t why_cap)
+    __attribute__((warn_unused_result));
+/* The same for a copy that db_copy() just made of a store with a journal, to tell it that it has none. */
+enum store_error db_open_copy(const char *file, uint64_t max_size, struct db **out, char *why, size_t why_cap)
     __attribute__((warn_unused_result));
 void db_close(struct db **db);
 struct db_floor db_floor(const struct db *db);
 /* Writes floor and format version; in force when the store is opened anew. */
 void db_put_floor(struct db_txn *txn, struct db_floor floor);
+struct db_journal db_journal(struct db_txn *txn);
+void db_put_journal(struct db_txn *txn, struct db_journal journal); /* and the format version */
 /* NULL, or why nothing can be written any more until the process is started anew (a failed write of the engine's root
  * page, a file that was replaced). For the thread that writes. */
 const char *db_dead(const struct db *db);
@@ -81,10 +98,12 @@ void db_put(struct db_txn *txn, enum db_table table, struct slice key, struct sl
 void db_append(struct db_txn *txn, enum db_table table, struct slice key,
                struct slice value);                                        /* key above all others */
 void db_delete(struct db_txn *txn, enum db_table table, struct slice key); /* absent is fine */
+void db_change(struct db_txn *txn, const struct change *change);           /* one that was written down */
 
 /* Moves give false at the end and on an error. */
 struct db_cursor {
     struct db_txn *txn;
+    enum db_table table;
     void *handle;
     struct slice key, value;
 };

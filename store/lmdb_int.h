@@ -1,4 +1,4 @@
-/* store/lmdb_int.h - what lmdb.c and lmdb_file.c share: the environment, and the engine's codes. */
+/* store/lmdb_int.h - what the lmdb*.c share: the environment, and the engine's values and codes. */
 #ifndef FENCEGATE_STORE_LMDB_INT_H
 #define FENCEGATE_STORE_LMDB_INT_H
 
@@ -18,6 +18,7 @@ struct db {
     bool file;     /* opened as a file, without locks */
     bool unlocked; /* reading without LMDB's locks: nobody serves it as long as it is open */
     struct db_floor floor;
+    bool copy;              /* a copy that is being made: its journal is another's */
     atomic_uint commits;    /* begun by this process; see db_read_begin() */
     const char *dead;       /* the writer's: why, once it is */
     char *path;             /* of the folder; of the file when opened as one */
@@ -25,6 +26,7 @@ struct db {
 };
 
 enum store_error lmdb_translate(int rc);
+MDB_val lmdb_val(struct slice bytes);
 
 /* How many pages that may be in use lie behind the file's end. A few that are free may rightly lie there: LMDB does not
  * write pages that one transaction takes and gives back. 0 or an engine's code. */

@@ -18,6 +18,7 @@
 #include "store/block.h"
 #include "store/fence.h"
 #include "store/handle.h"
+#include "store/overlay.h"
 #include "store/record.h"
 #include "store/source.h"
 
@@ -31,13 +32,18 @@ enum store_error store_reader_open(struct store *store, struct store_reader **ou
     if (!*out)
         return STORE_IO;
     enum store_error error = db_read_open(store->db, &(*out)->txn);
+    (*out)->store = store;
     if (error != STORE_OK) {
         free(*out);
         *out = NULL;
-    } else if (store->path) {
-        (*out)->looking = store;
     }
     return error;
+}
+
+void reader_settle(struct store_reader *reader)
+{
+    if (reader->store->writer)
+        writer_settle(reader->store->writer);
 }
 
 void store_reader_close(struct store_reader **reader)
@@ -50,6 +56,16 @@ void store_reader_close(struct store_reader **reader)
     *reader = NULL;
 }
 
+static enum store_error error_of(enum fence_state state)
+{
+    switch (state) {
+    case FENCE_NONE: return STORE_NOT_FOUND;
+    case FENCE_THERE: return STORE_OK;
+    case FENCE_DAMAGED: break;
+    }
+    return STORE_FORMAT;
+}
+
 enum store_error store_fence_get(struct store_reader *reader, struct slice ns, struct slice key, struct fence *out)
 {
     char bytes[FENCE_KEY_CAP];
@@ -57,16 +73,26 @@ enum store_error store_fence_get(struct store_reader *reader, struct slice ns, s
     *out = (struct fence){0};
     if (at.len == 0)
         return STORE_NOT_FOUND;
+    struct overlay *overlay = reader->store->writer ? writer_overlay(reader->store->writer) : NULL;
+    if (overlay != NULL) {
+        char value[OVERLAY_VALUE_BYTES];
+        size_t len;
+        switch (overlay_find(overlay, at, value, &len)) {
+        case OVERLAY_VALUE: return error_of(fence_decode(reader->store->db, (struct slice){value, len}, out));
+        case OVERLAY_GONE: return STORE_NOT_FOUND;
+        case OVERLAY_BLIND: return STORE_IO;
+        case OVERLAY_NOTHING: break;
+        }
+    }
     db_read_begin(&reader->txn);
     enum fence_state state = fence_read(&reader->txn, at, out);
     enum store_error error = db_read_end(&reader->txn);
-    if (error != STORE_OK || state == FENCE_THERE)
-        return error;
-    return state == FENCE_NONE ? STORE_NOT_FOUND : STORE_FORMAT;
+    return error != STORE_OK ? error : error_of(state);
 }
 
 enum store_error store_removed(struct store_reader *reader, uint64_t *id)
 {
+    reader_settle(reader);
     db_read_begin(&reader->txn);
     *id = removed_id(&reader->txn);
     return db_read_end(&reader->txn);
@@ -381,6 +407,7 @@ enum store_error store_audit_query(struct store_reader *reader, const struct aud
 {
     struct scan scan;
     *next_after = 0;
+    reader_settle(reader);
     if (filter->id != 0)
         return one_record(reader, filter, each, arg);
     scan_begin(&scan, reader, filter, DB_AUDIT);
@@ -390,9 +417,9 @@ enum store_error store_audit_query(struct store_reader *reader, const struct aud
 /* A gateway's own store is served; another's may be or not, and then it stays as it is for this reader. */
 static void look_whether_served(struct store_reader *reader)
 {
-    if (reader->looking)
-        reader->unserved = !store_served(reader->looking->path);
-    reader->looking = NULL;
+    if (!reader->looked && reader->store->path)
+        reader->unserved = !store_served(reader->store->path);
+    reader->looked = true;
 }
 
 enum store_error store_effects_query(struct store_reader *reader, const struct effects_filter *filter,
@@ -410,6 +437,7 @@ enum store_error store_effects_query(struct store_reader *reader, const struct e
     *next_after = 0;
     if (unknown && !db_has(reader->txn.db, DB_UNKNOWN))
         return STORE_OK;
+    reader_settle(reader);
     look_whether_served(reader);
     scan_begin(&scan, reader, &audit, unknown ? DB_UNKNOWN : DB_EFFECTS);
     scan.state = filter->state;

@@ -20,6 +20,7 @@
 
 #include "store/fence.h"
 #include "store/folder.h"
+#include "store/journal.h"
 #include "store/leftovers.h"
 #include "store/part.h"
 #include "store/verify.h"
@@ -205,7 +206,7 @@ static enum store_error lift(struct job *job)
 }
 
 /* What a gateway leaves beside its store; an empty folder for all that. */
-static const char *const beside[] = {"gateway.lock", "lock.mdb", "admin.token", "admin.addr"};
+static const char *const beside[] = {"gateway.lock", "lock.mdb", JOURNAL_NAME, "admin.token", "admin.addr"};
 #define BESIDE_COUNT (sizeof beside / sizeof *beside)
 
 static enum store_error fill_folder(struct job *job)

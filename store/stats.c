@@ -8,6 +8,7 @@
 
 enum store_error store_stats(struct store_reader *reader, struct store_stats *out)
 {
+    reader_settle(reader);
     db_read_begin(&reader->txn);
     out->fences = db_entries(&reader->txn, DB_FENCES);
     out->audit_records = db_entries(&reader->txn, DB_AUDIT);

@@ -14,8 +14,10 @@
 #include "store/apply.h"
 #include "store/handle.h"
 #include "store/leftovers.h"
+#include "store/tail.h"
 
-#define MAX_SIZE_LEAST ((uint64_t)1 << 20) /* below this nothing would be left beside the reserve */
+#define MAX_SIZE_LEAST ((uint64_t)1 << 20)    /* below this nothing would be left beside the reserve */
+#define MAX_SIZE_RECOVERY ((uint64_t)1 << 40) /* of address space: what was acknowledged has to fit */
 
 static void tell_leftovers(const struct store_options *options, const struct leftovers *state)
 {
@@ -29,11 +31,26 @@ static void tell_leftovers(const struct store_options *options, const struct lef
     options->notice(options->notice_arg, STORE_NOTICE_ODD, line);
 }
 
+static void tell_recovered(const struct store_options *options, uint64_t batches)
+{
+    char line[160];
+    if (!options->notice || batches == 0)
+        return;
+    (void)snprintf(line, sizeof line,
+                   "store: the gateway was killed; the last %" PRIu64 " batches came back from the journal", batches);
+    options->notice(options->notice_arg, STORE_NOTICE_ODD, line);
+}
+
 static enum store_error start(struct store *store, const struct store_options *options, char *why, size_t why_cap)
 {
     struct leftovers state = {0};
+    uint64_t batches;
     (void)db_clear_dead_readers(store->db);
-    enum store_error error = leftovers_take(store->db, options->drop_oldest, &state);
+    enum store_error error = tail_recover(store->db, options->path, &batches, why, why_cap);
+    if (error != STORE_OK)
+        return error;
+    tell_recovered(options, batches);
+    error = leftovers_take(store->db, options->drop_oldest, &state);
     if (error != STORE_OK) {
         (void)snprintf(why, why_cap, "store %s: cannot record what the last stop left behind: %s", options->path,
                        error == STORE_FULL ? "no room; raise store.max_size or free disk space" : "write failed");
@@ -71,7 +88,21 @@ enum store_error store_open(const struct store_options *options, struct store **
     return error;
 }
 
-enum store_error store_open_readonly(const char *path, struct store **out, char *why, size_t why_cap)
+/* What a killed gateway left in the journal can't be seen before it is in data.mdb. */
+static enum store_error recover(const char *path, char *why, size_t why_cap)
+{
+    struct store *store;
+    uint64_t batches;
+    enum store_error error = open_folder(path, false, &store, why, why_cap);
+    if (error == STORE_OK)
+        error = db_open(path, MAX_SIZE_RECOVERY, false, &store->db, why, why_cap);
+    if (error == STORE_OK)
+        error = tail_recover(store->db, path, &batches, why, why_cap);
+    store_close(&store);
+    return error == STORE_BUSY ? STORE_OK : error; /* a gateway has come: it does it */
+}
+
+static enum store_error open_for_reading(const char *path, struct store **out, char *why, size_t why_cap)
 {
     enum store_error error = open_folder(path, true, out, why, why_cap);
     if (error == STORE_OK)
@@ -83,6 +114,28 @@ enum store_error store_open_readonly(const char *path, struct store **out, char 
     if (error != STORE_OK)
         store_close(out);
     return error;
+}
+
+enum store_error store_open_readonly(const char *path, struct store **out, char *why, size_t why_cap)
+{
+    enum store_error error = open_for_reading(path, out, why, why_cap);
+    if (error != STORE_OK || tail_wait((*out)->db, path))
+        return error;
+    if (!store_served(path)) {
+        store_close(out);
+        error = recover(path, why, why_cap);
+        if (error == STORE_OK)
+            error = open_for_reading(path, out, why, why_cap);
+        if (error != STORE_OK || tail_wait((*out)->db, path))
+            return error;
+    }
+    (*out)->behind = true;
+    return STORE_OK;
+}
+
+bool store_behind(const struct store *store)
+{
+    return store->behind;
 }
 
 bool store_served(const char *path)

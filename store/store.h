@@ -154,6 +154,9 @@ struct store_options {
     uint64_t max_size;  /* bytes */
     uint64_t retain_ms; /* audit records older than this are removed in small steps; 0: none is */
     bool drop_oldest;   /* audit.when_full */
+    bool journal;       /* for who serves calls: changes are durable with one sync, in a file beside data.mdb. The store
+                         * is then written to data.mdb some tenths of a second later; readers of this process don't
+                         * notice, but for a wait */
     /* Called on the writer thread for every fence that a batch raised: after its commit, before any verdict
      * of the batch is handed out. The gate learns of a raise here; later would be too late (G3). May be NULL. */
     void (*raised)(void *arg, struct slice ns, struct slice key, uint64_t token);
@@ -172,9 +175,12 @@ struct store_options {
  * has one line for a person that names the path. */
 enum store_error store_open(const struct store_options *options, struct store **out, char *why, size_t why_cap)
     __attribute__((warn_unused_result));
-/* Opens for reading only, beside a serving process or without one: for the command line. No writer. */
+/* Opens for reading only, beside a serving process or without one: for the command line. No writer. What a killed
+ * process left in the journal is brought into data.mdb first, for which it has to be writable. */
 enum store_error store_open_readonly(const char *path, struct store **out, char *why, size_t why_cap)
     __attribute__((warn_unused_result));
+/* Opened for reading: its gateway could not write data.mdb for some time, and what is newer can't be read. */
+bool store_behind(const struct store *store);
 /* Does a process have this folder open for serving? A look: it holds the lock, shared, for that moment. */
 bool store_served(const char *path); /* true also when it may not look */
 /* Finishes what was submitted, then closes. Readers must be closed before. Clears *store. */

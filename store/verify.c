@@ -432,6 +432,8 @@ enum store_error store_verify(struct store *store, const struct store_checker *c
     struct db_txn txn;
     *out = (struct store_contents){0};
     *findings = 0;
+    if (store->writer)
+        writer_settle(store->writer);
     enum store_error error = db_read_open(store->db, &txn);
     if (error == STORE_OK)
         error = verify_db(&txn, checker, out, findings);

@@ -7,6 +7,9 @@
  * commit come first the `raised` and `reset` calls of the chunk, then its `done` calls, all in the order of submission:
  * the gate must know of a raise before anyone may act on a verdict.
  *
+ * A chunk is durable with the sync of the journal, and data.mdb gets it later, with others (tail.c). Where that can't
+ * be (no journal, little room, trouble) it is committed by itself, and what is told below of commits holds.
+ *
  * Outcomes. A record that closes an effect says what a partner did; it must not be lost because of new work in the same
  * chunk or because the disk is full for a minute. When a chunk fails its outcomes are tried once more without the new
  * work and without retention; when that fails too they are kept and tried again with every chunk and every second,
@@ -36,6 +39,7 @@
 #include <time.h>
 
 #define TICK_MS 1000
+#define SETTLE_PATIENCE_S 1
 
 static uint64_t monotonic_ms(void)
 {
@@ -70,23 +74,26 @@ static bool from_reserve(const struct writer *w, const struct store_op *op)
            (op->kind == STORE_RAISE && !w->refuse_raise);
 }
 
+void writer_account(struct writer *w, const struct batch *batch, uint64_t committing_us, size_t operations)
+{
+    pthread_mutex_lock(&w->health_lock);
+    w->health.commits += committing_us != 0 ? 1 : 0;
+    w->health.operations += operations;
+    w->health.in_doubt -= batch->resolved;
+    pthread_mutex_unlock(&w->health_lock);
+    if (committing_us != 0)
+        stats_committed(w, batch->begun_us, committing_us, operations);
+}
+
 enum store_error writer_commit(struct writer *w, struct batch *batch, size_t operations)
 {
     uint64_t committing_us = clock_us();
     enum store_error error = batch_commit(batch);
-    if (error != STORE_OK) {
-        if (error != STORE_FULL || !w->made_room)
-            writer_trouble_write(w, db_txn_error_text(&batch->txn));
-        return error;
-    }
-    pthread_mutex_lock(&w->health_lock);
-    w->health.commits += batch->txn.dirty ? 1 : 0;
-    w->health.operations += operations;
-    w->health.in_doubt -= batch->resolved;
-    pthread_mutex_unlock(&w->health_lock);
-    if (batch->txn.dirty)
-        stats_committed(w, batch->begun_us, committing_us, operations);
-    return STORE_OK;
+    if (error == STORE_OK)
+        writer_account(w, batch, batch->txn.dirty ? committing_us : 0, operations);
+    else if (error != STORE_FULL || !w->made_room)
+        writer_trouble_write(w, db_txn_error_text(&batch->txn));
+    return error;
 }
 
 /* One chunk. */
@@ -104,7 +111,7 @@ static enum told apply_one(struct batch *batch, struct store_op *op)
     return TOLD_NOTHING;
 }
 
-static size_t apply(struct writer *w, struct batch *batch, bool reserve_only)
+size_t writer_apply(struct writer *w, struct batch *batch, bool reserve_only)
 {
     size_t applied = 0;
     for (size_t i = 0; i < w->chunk_len && batch->txn.error == 0; i++) {
@@ -124,7 +131,7 @@ static enum store_error attempt(struct writer *w, bool reserve_only, bool room)
 {
     struct batch batch;
     batch_begin(&batch, w->db, &w->scratch);
-    size_t applied = apply(w, &batch, reserve_only);
+    size_t applied = writer_apply(w, &batch, reserve_only);
     if (room && batch.txn.error == 0)
         w->made_room = room_make(w, &batch, applied) > 0 || batch.txn.error != 0;
     return writer_commit(w, &batch, applied);
@@ -197,7 +204,8 @@ static void hand_out(struct writer *w, enum store_error new_error, enum store_er
     bring_home(&way, NULL);
 }
 
-static void run_chunk(struct writer *w)
+/* By itself, in a transaction of its own. */
+static void commit_chunk(struct writer *w)
 {
     size_t reserved = 0;
     for (size_t i = 0; i < w->chunk_len; i++)
@@ -217,6 +225,16 @@ static void run_chunk(struct writer *w)
     hand_out(w, new_error, reserve_error);
 }
 
+static void run_chunk(struct writer *w)
+{
+    if (tail_take(w))
+        hand_out(w, STORE_OK, STORE_OK);
+    else if (tail_settle(w))
+        commit_chunk(w);
+    else
+        hand_out(w, STORE_IO, STORE_IO);
+}
+
 void writer_run(struct writer *w, struct store_op *list)
 {
     *w->held_end = list; /* what was held goes first */
@@ -224,7 +242,11 @@ void writer_run(struct writer *w, struct store_op *list)
     w->held = NULL;
     w->held_end = &w->held;
     while (list) {
-        room_look(w);
+        uint64_t now_ms = monotonic_ms(), unused = UINT64_MAX;
+        if (tail_due(w, now_ms, &unused))
+            (void)!tail_settle(w); /* should it fail, the chunk shows it */
+        if (!w->tail.held)
+            room_look(w);
         w->chunk_len = 0;
         for (; list && w->chunk_len < w->chunk_max; list = list->next)
             w->chunk[w->chunk_len++] = list;
@@ -232,13 +254,14 @@ void writer_run(struct writer *w, struct store_op *list)
     }
 }
 
-/* Waits for work or the next tick. NULL with `last` set: nothing more will come. */
-static struct store_op *take(struct writer *w)
+/* Waits for work, for somebody who wants data.mdb settled, or until then. NULL with `last` set: nothing more will come.
+ */
+static struct store_op *take(struct writer *w, uint64_t until_ms)
 {
-    struct timespec until = {(time_t)(w->next_tick_ms / 1000), (long)(w->next_tick_ms % 1000) * 1000000};
+    struct timespec until = {(time_t)(until_ms / 1000), (long)(until_ms % 1000) * 1000000};
     pthread_mutex_lock(&w->queue_lock);
     int rc = 0;
-    while (!w->queue && !w->closing && rc != ETIMEDOUT)
+    while (!w->queue && !w->closing && !w->settle_asked && rc != ETIMEDOUT)
         rc = pthread_cond_timedwait(&w->queue_filled, &w->queue_lock, &until);
     struct store_op *list = w->queue;
     w->queue = NULL;
@@ -253,7 +276,12 @@ static void *writer_main(void *arg)
     struct writer *w = arg;
     pthread_setname_np(pthread_self(), "fg-writer");
     while (!w->last) {
-        struct store_op *list = take(w);
+        uint64_t until_ms = w->next_tick_ms;
+        if (tail_due(w, monotonic_ms(), &until_ms))
+            (void)!tail_settle(w);
+        else
+            tail_answer(w);
+        struct store_op *list = take(w, until_ms);
         if (list || w->last)
             writer_run(w, list);
         uint64_t now = monotonic_ms();
@@ -262,6 +290,7 @@ static void *writer_main(void *arg)
             w->next_tick_ms = monotonic_ms() + TICK_MS;
         }
     }
+    tail_stop(w);
     return NULL;
 }
 
@@ -274,6 +303,8 @@ static int init_locks(struct writer *w)
     rc = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* a clock set back must not stop the ticks */
     if (rc == 0)
         rc = pthread_cond_init(&w->queue_filled, &attr);
+    if (rc == 0)
+        rc = pthread_cond_init(&w->settled, &attr);
     pthread_condattr_destroy(&attr);
     if (rc == 0)
         rc = pthread_mutex_init(&w->queue_lock, NULL);
@@ -306,10 +337,13 @@ enum store_error writer_start(struct db *db, const struct store_options *options
         return STORE_IO;
     }
     room_look(w); /* health is right from the first moment */
+    if (options->journal)
+        tail_start(w, options->path);
     room_measure(w);
     stats_look(w);
     writer_publish(w);
     if (pthread_create(&w->thread, NULL, writer_main, w) != 0) {
+        tail_stop(w);
         free(w);
         return STORE_IO;
     }
@@ -356,9 +390,31 @@ void writer_stop(struct writer **writer)
     pthread_mutex_destroy(&w->queue_lock);
     pthread_mutex_destroy(&w->health_lock);
     pthread_cond_destroy(&w->queue_filled);
+    pthread_cond_destroy(&w->settled);
     buffer_free(&w->scratch);
     free(w);
     *writer = NULL;
+}
+
+void writer_settle(struct writer *writer)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += SETTLE_PATIENCE_S;
+    pthread_mutex_lock(&writer->queue_lock);
+    uint64_t before = writer->settlings;
+    int rc = 0;
+    while (writer->unsettled && writer->settlings == before && rc != ETIMEDOUT) {
+        writer->settle_asked = true;
+        pthread_cond_signal(&writer->queue_filled);
+        rc = pthread_cond_timedwait(&writer->settled, &writer->queue_lock, &until);
+    }
+    pthread_mutex_unlock(&writer->queue_lock);
+}
+
+struct overlay *writer_overlay(struct writer *writer)
+{
+    return writer->tail.overlay;
 }
 
 bool writer_writable(struct writer *writer)

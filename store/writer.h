@@ -6,6 +6,7 @@
 #include "store/lmdb.h"
 #include "store/store.h"
 
+struct overlay;
 struct writer;
 
 /* `db` must outlive the writer; of `options` the callbacks and numbers are copied, of `left` what health tells. */
@@ -16,7 +17,11 @@ void writer_submit(struct writer *writer, struct store_op *first, struct store_o
 void writer_refuse(struct store_op *list, enum store_error error); /* gives all of them back */
 void writer_stop(struct writer **writer);                          /* finishes what was submitted, joins, frees */
 void writer_retention(struct writer *writer, uint64_t retain_ms, bool drop_oldest); /* any thread */
-bool writer_writable(struct writer *writer);                                        /* any thread */
-void writer_health(struct writer *writer, struct store_health *out);                /* any thread */
+/* Waits until data.mdb has all that was told to be durable before this call; at most a second. Any thread but the
+ * writer's and those that serve calls. */
+void writer_settle(struct writer *writer);
+struct overlay *writer_overlay(struct writer *writer);               /* NULL: none; see overlay.h */
+bool writer_writable(struct writer *writer);                         /* any thread */
+void writer_health(struct writer *writer, struct store_health *out); /* any thread */
 
 #endif

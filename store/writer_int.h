@@ -11,6 +11,7 @@
 
 #include "store/apply.h"
 #include "store/clock.h"
+#include "store/tail.h"
 #include "store/writer.h"
 
 #define CHUNK_OPS 1024 /* most ops in one transaction */
@@ -34,6 +35,10 @@ struct writer {
     pthread_cond_t queue_filled;
     struct store_op *queue, **queue_end;
     bool closing;
+    bool unsettled;         /* something is in the journal that data.mdb has not */
+    bool settle_asked;      /* somebody wants to read data.mdb */
+    uint64_t settlings;     /* that have ended */
+    pthread_cond_t settled; /* one more has */
 
     /* The writer thread's own. */
     struct store_op *chunk[CHUNK_OPS];
@@ -41,6 +46,8 @@ struct writer {
     size_t chunk_len;
     struct store_op *held, **held_end; /* outcomes whose commit failed */
     struct buffer scratch;
+    struct tail tail;
+    size_t spare_ops; /* that fit into what is free beside the reserve */
     size_t chunk_max;
     size_t expire_least; /* records that retention may take in one transaction however little room there is */
     bool dropped_some;   /* said once */
@@ -66,6 +73,10 @@ struct writer {
 };
 
 /* writer.c */
+/* Applies the chunk at hand; with reserve_only, what may use the reserve. Returns how many succeeded. */
+size_t writer_apply(struct writer *w, struct batch *batch, bool reserve_only);
+/* A batch is durable; committing_us: when its write began, 0: it changed nothing. */
+void writer_account(struct writer *w, const struct batch *batch, uint64_t committing_us, size_t operations);
 void writer_notice(struct writer *w, enum store_notice weight, const char *text);
 bool writer_idle(struct writer *w); /* nothing waits in the queue */
 /* Ends the batch and keeps the books. */

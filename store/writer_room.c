@@ -97,6 +97,7 @@ void room_look(struct writer *w)
     w->dropping = may_drop && spare_pages(&space) < room_goal(&space) / (w->dropping ? 1 : 2);
     w->expire_least = (size_t)reserve_base(&space) / PAGES_PER_REMOVAL;
     uint64_t ops = spare_pages(&space) / PAGES_PER_OP;
+    w->spare_ops = (size_t)ops;
     w->refuse_new = ops == 0 || (w->refuse_new && spare_pages(&space) < room_goal(&space));
     w->refuse_raise = w->refuse_new && space.free + reserve_base(&space) / 2 < reserve_pages(&space);
     if (w->refuse_new) {

@@ -80,18 +80,40 @@ static void check_place(struct writer *w)
     writer_trouble(w, &w->failing, line);
 }
 
-void writer_tick(struct writer *w)
+/* Changes go to the journal no longer when it is not the one that the next start finds. */
+static void check_journal(struct writer *w)
 {
-    check_place(w);
-    if (w->ticks++ % READER_CHECK_TICKS == 0)
-        (void)db_clear_dead_readers(w->db);
+    struct tail *tail = &w->tail;
+    if (tail->journal == NULL || tail->spoilt || journal_in_place(tail->journal))
+        return;
+    tail->spoilt = true;
+    writer_notice(
+        w, STORE_NOTICE_TROUBLE,
+        "store: the file journal was removed or replaced; until a restart every change is committed by itself");
+}
+
+/* What makes changes of its own, in transactions of its own. */
+static void tend(struct writer *w)
+{
     if (w->held)
         writer_run(w, NULL);
+    if (!tail_settle(w))
+        return;
     if (w->failing.shown && !w->failing.seen)
         probe(w);
     if (!w->failing.shown && atomic_load_explicit(&w->retain_ms, memory_order_relaxed) != 0)
         room_expire_idle(w);
     room_look(w);
+}
+
+void writer_tick(struct writer *w)
+{
+    check_place(w);
+    check_journal(w);
+    if (w->ticks++ % READER_CHECK_TICKS == 0)
+        (void)db_clear_dead_readers(w->db);
+    if (tail_settle(w))
+        tend(w);
     room_measure(w);
     stats_look(w);
     trouble_tick(w, &w->failing);

@@ -33,6 +33,7 @@ refuse "curl.h belongs to gateway/upstream*.c and gateway/command_admin_client.c
     $(others 'gateway/upstream*.[ch]' gateway/command_admin_client.c gateway/main.c)
 refuse "openssl/ belongs to gateway/webhook_signature.c and gateway/upstream_tls.c" 'openssl/' \
     $(others gateway/webhook_signature.c gateway/upstream_tls.c)
-refuse "outside store/ only store/store.h is known" 'store/(lmdb|record|writer)' $(others 'store/*')
+refuse "zlib.h belongs to store/journal.c" 'zlib\.h' $(others store/journal.c)
+refuse "outside store/ only store/store.h is known" 'store/(apply|buffer|change|journal|lmdb|overlay|record|tail|writer)' $(others 'store/*')
 [ "$bad" -eq 0 ] && echo "  LINT   layers"
 exit "$bad"

@@ -72,7 +72,7 @@ def durable_between(calls, begin, end):
                    for m in [re.search(r"= (\d+)<", c.text)] if m}
     written, unsynced = False, set()
     for call in calls:
-        if call.end is None or call.begin < begin or call.end > end or "data.mdb" not in call.text:
+        if call.end is None or call.begin < begin or call.end > end or not re.search(r"/(data\.mdb|journal)>", call.text):
             continue
         if call.name in WRITES:
             written = True

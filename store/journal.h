@@ -1,0 +1,58 @@
+/*
+ * store/journal.h - the file that makes changes durable before data.mdb has them: one write and one sync for a batch,
+ * where LMDB's commit takes two syncs and a write for every page that changed.
+ *
+ * The file has a fixed size and is filled when it is made, so that a sync has nothing but data to write. Its first
+ * block says whose it is: data.mdb names the same number as long as there may be something in the journal that it does
+ * not have. Batches follow, each with its changes (change.h), a sequence number one above the one before, and a check
+ * sum; each begins at a block of its own, so that what was synced once is not written again. When data.mdb has all of
+ * them the next batch goes to the beginning; what lies behind it is older, which its sequence number shows.
+ *
+ * What is kept in memory is the same bytes as in the file: what was written since the beginning.
+ *
+ * One thread. What goes into it and when data.mdb gets it is tail.c's.
+ */
+#ifndef FENCEGATE_STORE_JOURNAL_H
+#define FENCEGATE_STORE_JOURNAL_H
+
+#include "store/buffer.h"
+#include "store/store.h"
+
+#define JOURNAL_NAME "journal"
+#define JOURNAL_BYTES ((size_t)8 << 20) /* of batches, beside the first block */
+
+struct journal;
+
+/* Opens the file in `folder`, and makes or fills it where it is not there or not whole, under a new number *id.
+ * STORE_FULL: no room. */
+enum store_error journal_make(const char *folder, struct journal **out, uint64_t *id)
+    __attribute__((warn_unused_result));
+/* Opens the file with that number, for journal_replay(). STORE_NOT_FOUND: there is none, or it is another. */
+enum store_error journal_find(const char *folder, uint64_t id, struct journal **out)
+    __attribute__((warn_unused_result));
+void journal_close(struct journal **journal);
+
+/* Is the file still the one in the folder? */
+bool journal_in_place(const struct journal *journal);
+
+/* Where the next batch's changes are to be added. Good until the next call but this one. NULL: no memory. */
+struct buffer *journal_begin(struct journal *journal);
+/* Writes and syncs what was added since journal_begin(), as batch number `seq`. STORE_FULL: it does not fit, nothing
+ * was written. After STORE_IO the file is not to be trusted with more. */
+enum store_error journal_write(struct journal *journal, uint64_t seq) __attribute__((warn_unused_result));
+void journal_drop(struct journal *journal);                 /* forgets what was added since journal_begin() */
+struct slice journal_newest(const struct journal *journal); /* changes of the batch that was written last */
+
+bool journal_empty(const struct journal *journal);
+size_t journal_room(const struct journal *journal); /* bytes */
+void journal_restart(struct journal *journal);      /* data.mdb has it all */
+
+/* Reads the file for the batches above `seq`, which follow each other; what was not written whole ends them. Nothing
+ * that was read is kept for journal_write(). *last is the highest number, `seq` when there is none. */
+enum store_error journal_read(struct journal *journal, uint64_t seq, uint64_t *last)
+    __attribute__((warn_unused_result));
+
+/* The batches in memory, one after the other, each with its changes. *at begins as 0. False: none is left. */
+bool journal_next(const struct journal *journal, size_t *at, uint64_t *seq, struct slice *changes);
+
+#endif

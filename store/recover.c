@@ -1,0 +1,119 @@
+/*
+ * store/recover.c - the tail of a gateway that was killed, and of one that runs in another process; see tail.h.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "store/change.h"
+#include "store/clock.h"
+#include "store/folder.h"
+#include "store/tail.h"
+
+#define WAIT_MS 2000
+#define PAUSE_US 2000
+
+static enum store_error say_missing(const char *folder, char *why, size_t why_cap)
+{
+    (void)snprintf(why, why_cap,
+                   "store %s: the journal that belongs to data.mdb is missing or another; what was recorded last is in "
+                   "it. Put the file `" JOURNAL_NAME "` back, or restore a backup",
+                   folder);
+    return STORE_FORMAT;
+}
+
+static void change_all(struct db_txn *txn, const struct journal *journal, uint64_t *batches)
+{
+    size_t at = 0;
+    uint64_t seq;
+    struct slice changes;
+    while (txn->error == 0 && journal_next(journal, &at, &seq, &changes)) {
+        struct change change;
+        while (txn->error == 0 && change_read(&changes, &change))
+            db_change(txn, &change);
+        ++*batches;
+    }
+}
+
+enum store_error tail_recover(struct db *db, const char *folder, uint64_t *batches, char *why, size_t why_cap)
+{
+    struct db_txn txn;
+    struct journal *journal;
+    uint64_t last;
+    *batches = 0;
+    db_begin(db, &txn);
+    struct db_journal is = db_journal(&txn);
+    if (txn.error == 0 && is.id == 0) {
+        db_abort(&txn);
+        return STORE_OK;
+    }
+    enum store_error error = db_txn_error(&txn);
+    if (error == STORE_OK)
+        error = journal_find(folder, is.id, &journal);
+    if (error == STORE_NOT_FOUND) {
+        db_abort(&txn);
+        return say_missing(folder, why, why_cap);
+    }
+    if (error == STORE_OK) {
+        error = journal_read(journal, is.seq, &last);
+        if (error == STORE_OK)
+            change_all(&txn, journal, batches);
+        journal_close(&journal);
+    }
+    db_put_journal(&txn, (struct db_journal){0}); /* in the same commit: done once */
+    if (error == STORE_OK)
+        error = db_commit(&txn);
+    else
+        db_abort(&txn);
+    if (error != STORE_OK)
+        (void)snprintf(why, why_cap, "store %s: cannot bring the journal into data.mdb: %s", folder,
+                       error == STORE_FULL ? "no room; raise store.max_size or free disk space"
+                                           : "reading or writing failed");
+    return error;
+}
+
+/* What data.mdb names now. False: it can't be read. */
+static bool look(struct db *db, struct db_journal *out)
+{
+    struct db_txn txn;
+    if (db_read_open(db, &txn) != STORE_OK)
+        return false;
+    db_read_begin(&txn);
+    *out = db_journal(&txn);
+    bool read = db_read_end(&txn) == STORE_OK;
+    db_read_close(&txn);
+    return read;
+}
+
+static bool newest(const char *folder, struct db_journal is, uint64_t *last)
+{
+    struct journal *journal;
+    if (journal_find(folder, is.id, &journal) != STORE_OK)
+        return false;
+    bool read = journal_read(journal, is.seq, last) == STORE_OK;
+    journal_close(&journal);
+    return read;
+}
+
+bool tail_wait(struct db *db, const char *folder)
+{
+    const struct timespec pause = {0, PAUSE_US * 1000L};
+    struct db_journal is, wanted = {0};
+    for (uint64_t end_us = clock_us() + WAIT_MS * 1000; clock_us() < end_us; nanosleep(&pause, NULL)) {
+        bool served = folder_served(folder); /* before the look: who ends meanwhile has settled */
+        if (!look(db, &is))
+            return false;
+        if (is.id == 0 || (is.id == wanted.id && is.seq >= wanted.seq))
+            return true;
+        if (is.id != wanted.id) {
+            wanted = is;
+            if (!newest(folder, is, &wanted.seq))
+                wanted.id = 0; /* a gateway that is just starting; or it is gone */
+            else if (wanted.seq == is.seq)
+                return true;
+        }
+        if (!served)
+            return false;
+    }
+    return false;
+}
