@@ -21,6 +21,7 @@ cd "$build"
 mutants() {
     cat <<'END'
 raised-late|G3|-DMUTANT_RAISED_LATE|the gate hears of a raise after the verdicts are out
+shown-late|G3|-DMUTANT_SHOWN_LATE|readers see a fence after the verdicts are out
 no-last-look|G3|-DMUTANT_NO_LAST_LOOK|nobody looks once more before the first byte
 left-early|G4|-DMUTANT_LEFT_EARLY|the gate is left before the call has ended
 verdict-outside|G[123]|-DMUTANT_VERDICT_OUTSIDE|the verdict is the look-up's, the writer only writes

@@ -15,8 +15,9 @@
  * - The gate's lowest token in flight and its lists are worked out anew from the tickets' states here, while the code
  *   keeps them up to date: tests/unit/test_gate_model.c compares those two. The order of its list does not matter here:
  *   whoever may be woken carries the highest token.
- * - A commit is one step: LMDB shows a transaction to readers after its root page was written and synced. That a disk
- *   keeps what it has synced is an assumption; the power cut tests try it.
+ * - A chunk is durable in one step (the journal's sync, or LMDB's commit), and readers see it in a second one, before
+ *   anybody is told: in the overlay or in data.mdb, which is one here. That a disk keeps what it has synced is an
+ *   assumption; the power cut tests try it.
  * - The drain timeout is an event that may come at any time (TIMERS), or never: then a waiting request that nobody
  *   wakes is a deadlock. A shutdown takes the same steps as timeouts do, and its end those of a crash. Connecting and
  *   waiting for an answer always end, well or badly: each has a timeout of its own. Another try to connect, or a fresh
@@ -143,6 +144,8 @@ bool dead;         /* db_dead() */
 
 mtype:intent = { NO_INTENT, OPEN, CLOSED, IN_DOUBT };
 byte fence[KEYS];   /* what readers see */
+bool unshown;        /* durable, and readers do not see it yet */
+bool was_reset[KEYS]; /* in the transaction under way, or in one that is unshown */
 byte durable[KEYS]; /* what a power cut leaves of it: the same, unless a mistake is planted */
 mtype:intent intent[N];
 byte records[N]; /* of how the request ended */
@@ -419,7 +422,7 @@ inline look_up(r)
             st[r] = ADMITTING
         :: else ->
             printf("request %d (token %d): look_up: stands at it already\n", r, token[r]);
-            judged[r] = STANDS;
+            judged[r] = (unshown && was_reset[KEY(r)] -> GONE : STANDS); /* by a fence that is gone already */
             EVENT(stands_at_it_already);
             st[r] = ENTERING
         fi
@@ -656,7 +659,6 @@ proctype request(byte r)
 /* ======== store/writer.c, store/apply.c ======== */
 
 byte txn_fence[KEYS];  /* the transaction's own view of the fence; 0 without one */
-bool was_reset[KEYS];  /* in this transaction */
 bool reserve_only;     /* the first attempt failed, this is attempt(w, true) */
 #define IS_OUTCOME(r) (st[r] == SETTLING && kind[r] == EFFECTS && result[r] == ACCEPTED) /* is_outcome() */
 
@@ -770,8 +772,8 @@ inline keep_op(r)
     fi
 }
 
-/* What the transaction has changed is there at once or not at all. Readers see it unless the root page failed. */
-inline batch_commit(shown)
+/* What the transaction has changed is durable at once or not at all. Readers see it by be_seen(). */
+inline batch_commit()
 {
     i = 0;
     do
@@ -794,18 +796,26 @@ inline batch_commit(shown)
 #ifndef MUTANT_NO_SYNC
         durable[i] = txn_fence[i];
 #endif
-        if
-        :: was_reset[i] && shown -> accepted[i] = 0; worked[i] = 0
-        :: else
-        fi;
-        if
-        :: shown -> fence[i] = txn_fence[i]
-        :: else
-        fi;
         i++
     :: else -> break
     od;
     skip
+}
+
+inline be_seen()
+{
+    i = 0;
+    do
+    :: i < KEYS ->
+        if
+        :: was_reset[i] -> accepted[i] = 0; worked[i] = 0
+        :: else
+        fi;
+        fence[i] = txn_fence[i];
+        i++
+    :: else -> break
+    od;
+    unshown = false
 }
 
 /* New work and operators' changes fail. Outcomes of effects are held for the next chunk, unless the store died. */
@@ -908,7 +918,7 @@ inline tell(r)
 }
 
 #define NOT_DONE(o) (st[o] != DONE)
-#define IDLE (!ANY(IS_IN_CHUNK) && !ANY(IS_RAISED))
+#define IDLE (!ANY(IS_IN_CHUNK) && !ANY(IS_RAISED) && !unshown)
 #define ALL_ENDED (up && !dead && !ANY(NOT_DONE) && !ANY(IS_QUEUED) && IDLE)
 #define TAKE(o) :: d_step { queued[o] -> apply(o) }
 
@@ -938,9 +948,9 @@ proctype writer()
         od;
         if
         :: d_step { !dead ->
-            batch_commit(true);
-            printf("writer: commit, fence %d\n", fence[0]);
-            end_txn() }
+            batch_commit();
+            unshown = true;
+            printf("writer: durable, fence %d\n", txn_fence[0]) }
 #ifdef FAILING
         :: d_step { !dead && !reserve_only -> printf("writer: commit failed\n"); commit_failed(); end_txn() }
 #endif
@@ -953,20 +963,28 @@ proctype writer()
         :: d_step { !dead && !reserve_only -> /* nobody sees it before the restart */
             printf("writer: died, kept\n");
             EVENT(root_page_failed_but_kept);
-            batch_commit(false);
+            batch_commit();
             dead = true;
             commit_failed();
             end_txn() }
         :: d_step { dead -> commit_failed(); end_txn() }
 #endif
         fi }
-#ifdef MUTANT_RAISED_LATE
-#define RAISE_TURN !ANY(IS_IN_CHUNK)
-#define DONE_TURN true
+#ifdef MUTANT_SHOWN_LATE
+#define SHOW_TURN (!ANY(IS_IN_CHUNK) && !ANY(IS_RAISED))
+#define SHOWN true
 #else
-#define RAISE_TURN true
-#define DONE_TURN !ANY(IS_RAISED)
+#define SHOW_TURN true
+#define SHOWN !unshown
 #endif
+#ifdef MUTANT_RAISED_LATE
+#define RAISE_TURN (SHOWN && !ANY(IS_IN_CHUNK))
+#define DONE_TURN SHOWN
+#else
+#define RAISE_TURN SHOWN
+#define DONE_TURN (SHOWN && !ANY(IS_RAISED))
+#endif
+    :: d_step { up && unshown && SHOW_TURN -> be_seen(); printf("writer: shown\n"); end_txn() }
 #define TELL(o) :: d_step { raised[o] && place[o] == turn + 1 && RAISE_TURN -> tell(o) }
     TELL(0)
     TELL(1)
@@ -1017,14 +1035,16 @@ inline lose_memory()
         highest[i] = 0;
         if
 #ifdef RESETS
-        :: dead && durable[i] < fence[i] -> accepted[i] = 0; worked[i] = 0 /* one whose root page failed shows now */
+        :: (dead || unshown) && durable[i] < fence[i] -> accepted[i] = 0; worked[i] = 0 /* one that nobody saw shows now */
 #endif
         :: else -> CHECK(durable[i] >= fence[i], G2_fence_went_down)
         fi;
         fence[i] = durable[i];
+        txn_fence[i] = 0; was_reset[i] = false;
         i++
     :: else -> break
     od;
+    unshown = false;
     dead = false
 }
 
