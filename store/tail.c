@@ -4,7 +4,8 @@
  * When something goes wrong in the transaction that is open (a change fails, the journal can't take the batch), what it
  * holds of this chunk can't be taken out of it again. So it is given up and made anew from the batches that the journal
  * keeps in memory. The journal is given up for good after its first failed write or sync: what of it is on the disk
- * nobody knows then, and a store that commits every chunk by itself is slower, not less safe.
+ * nobody knows then, and a store that commits every chunk by itself is slower, not less safe. data.mdb ceases to name
+ * it with the commit that takes over what it has, and before any other.
  *
  * After a settling that failed the changes are still durable, in the journal, but not in a state that decisions can be
  * made on, so there are none until it works: the caller fails the chunk. It can't be for want of room in the map, of
@@ -202,12 +203,33 @@ static bool commit(struct writer *w)
         writer_trouble_write(w, db_txn_error_text(&tail->batch.txn));
         return false;
     }
-    db_put_journal(&tail->batch.txn, (struct db_journal){tail->id, tail->seq});
+    if (tail->spoilt)
+        db_put_journal(&tail->batch.txn, (struct db_journal){0});
+    else
+        db_put_journal(&tail->batch.txn, (struct db_journal){tail->id, tail->seq});
     enum store_error error = db_commit(&tail->batch.txn);
     tail->open = false;
     if (error != STORE_OK)
         writer_trouble_write(w, db_txn_error_text(&tail->batch.txn));
+    else if (tail->spoilt)
+        tail->named = false;
     return error == STORE_OK;
+}
+
+/* Before a chunk is committed without a journal that is spoilt: the batch that failed may be in it, and the next start
+ * would make its changes again over what is newer, and take fences back. */
+static bool disown_journal(struct writer *w)
+{
+    struct tail *tail = &w->tail;
+    struct db_txn txn;
+    if (!tail->spoilt || !tail->named)
+        return true;
+    db_begin(w->db, &txn);
+    db_put_journal(&txn, (struct db_journal){0});
+    tail->named = db_commit(&txn) != STORE_OK;
+    if (tail->named)
+        writer_trouble_write(w, db_txn_error_text(&txn));
+    return !tail->named;
 }
 
 bool tail_settle(struct writer *w)
@@ -215,7 +237,7 @@ bool tail_settle(struct writer *w)
     struct tail *tail = &w->tail;
     if (!tail->held) {
         give_up_transaction(tail); /* it has changed nothing */
-        return true;
+        return disown_journal(w);
     }
     bool all = commit(w);
     if (all) {
@@ -274,6 +296,7 @@ void tail_start(struct writer *w, const char *folder)
         error = folder_sync(folder, why, sizeof why); /* a file that is named in data.mdb must not lose its own name */
     if (error == STORE_OK)
         error = name_journal(w, (struct db_journal){tail->id, 0});
+    tail->named = error == STORE_OK;
     if (error == STORE_OK)
         return;
     journal_close(&tail->journal);
@@ -284,7 +307,7 @@ void tail_start(struct writer *w, const char *folder)
 void tail_stop(struct writer *w)
 {
     struct tail *tail = &w->tail;
-    if (tail->journal != NULL && tail_settle(w))
+    if (tail->journal != NULL && tail_settle(w) && tail->named)
         (void)name_journal(w, (struct db_journal){0}); /* should it fail, the next start finds nothing to do */
     give_up_transaction(tail);
     journal_close(&tail->journal);

@@ -22,6 +22,7 @@ struct tail {
     struct journal *journal; /* NULL: there is none */
     struct overlay *overlay;
     uint64_t id, seq; /* of the journal; of the last batch that was written or given up */
+    bool named;       /* by data.mdb: the next start looks into it */
     bool spoilt;      /* writing to the journal failed: it gets no more */
     bool open;        /* `batch` has a transaction under way */
     bool held;        /* the journal has what data.mdb has not */
