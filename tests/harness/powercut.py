@@ -19,7 +19,7 @@ import crash
 FS_IOC_SHUTDOWN = 0x8004587D  # _IOR('X', 125, uint32_t)
 NO_LOG_FLUSH = (2).to_bytes(4, sys.byteorder)
 MNT_DETACH = 2
-IMAGE_BYTES = 96 << 20
+IMAGE_BYTES = 224 << 20  # with less room the store goes without its journal
 libc = ctypes.CDLL(None, use_errno=True)
 
 

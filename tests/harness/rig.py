@@ -32,7 +32,7 @@ class Gateway:
         self.config.write_text(json.dumps({
             "listen": {"address": "127.0.0.1", "port": 0},
             "admin": {"address": "127.0.0.1", "port": 0},
-            "store": {"path": str(self.store), "max_size": "64MiB"},
+            "store": {"path": str(self.store), "max_size": "256MiB"},
             "workers": workers,
             "shutdown_grace": "10s",
             "limits": {"request_timeout": "1s"},
