@@ -27,7 +27,7 @@ struct journal;
  * STORE_FULL: no room. */
 enum store_error journal_make(const char *folder, struct journal **out, uint64_t *id)
     __attribute__((warn_unused_result));
-/* Opens the file with that number, for journal_replay(). STORE_NOT_FOUND: there is none, or it is another. */
+/* Opens the file with that number, for journal_read(). STORE_NOT_FOUND: there is none, or it is another. */
 enum store_error journal_find(const char *folder, uint64_t id, struct journal **out)
     __attribute__((warn_unused_result));
 void journal_close(struct journal **journal);
@@ -51,6 +51,11 @@ void journal_restart(struct journal *journal);      /* data.mdb has it all */
  * that was read is kept for journal_write(). *last is the highest number, `seq` when there is none. */
 enum store_error journal_read(struct journal *journal, uint64_t seq, uint64_t *last)
     __attribute__((warn_unused_result));
+
+/* After journal_read(), for a journal that nobody writes to: is a whole batch above `last` in the file? Each is written
+ * when the one before is synced, so then it is that one, or data.mdb, that was lost. True also when it can't be read.
+ */
+bool journal_goes_on(const struct journal *journal, uint64_t last);
 
 /* The batches in memory, one after the other, each with its changes. *at begins as 0. False: none is left. */
 bool journal_next(const struct journal *journal, size_t *at, uint64_t *seq, struct slice *changes);

@@ -22,24 +22,47 @@ static enum store_error say_missing(const char *folder, char *why, size_t why_ca
     return STORE_FORMAT;
 }
 
-static void change_all(struct db_txn *txn, const struct journal *journal, uint64_t *batches)
+static enum store_error say_damaged(const char *folder, char *why, size_t why_cap)
 {
+    (void)snprintf(
+        why, why_cap,
+        "store %s: the journal is damaged, or data.mdb is older than it: not all that was recorded is there. "
+        "Restore a backup",
+        folder);
+    return STORE_FORMAT;
+}
+
+/* False: something in it is no change, or it has none of the batches up to `last`. */
+static bool change_all(struct db_txn *txn, const struct journal *journal, uint64_t last, uint64_t *batches)
+{
+    struct slice changes = {0};
     size_t at = 0;
-    uint64_t seq;
-    struct slice changes;
-    while (txn->error == 0 && journal_next(journal, &at, &seq, &changes)) {
+    uint64_t seq = last;
+    while (txn->error == 0 && changes.len == 0 && journal_next(journal, &at, &seq, &changes)) {
         struct change change;
         while (txn->error == 0 && change_read(&changes, &change))
             db_change(txn, &change);
         ++*batches;
     }
+    return txn->error != 0 || (changes.len == 0 && seq == last);
+}
+
+/* With the journal open. *whole: it is all there, and all was made. */
+static enum store_error replay(struct db_txn *txn, struct journal *journal, uint64_t seq, uint64_t *batches,
+                               bool *whole)
+{
+    uint64_t last;
+    enum store_error error = journal_read(journal, seq, &last);
+    if (error == STORE_OK)
+        *whole = !journal_goes_on(journal, last) && change_all(txn, journal, last, batches);
+    return error;
 }
 
 enum store_error tail_recover(struct db *db, const char *folder, uint64_t *batches, char *why, size_t why_cap)
 {
     struct db_txn txn;
     struct journal *journal;
-    uint64_t last;
+    bool whole = true;
     *batches = 0;
     db_begin(db, &txn);
     struct db_journal is = db_journal(&txn);
@@ -55,10 +78,12 @@ enum store_error tail_recover(struct db *db, const char *folder, uint64_t *batch
         return say_missing(folder, why, why_cap);
     }
     if (error == STORE_OK) {
-        error = journal_read(journal, is.seq, &last);
-        if (error == STORE_OK)
-            change_all(&txn, journal, batches);
+        error = replay(&txn, journal, is.seq, batches, &whole);
         journal_close(&journal);
+    }
+    if (!whole) {
+        db_abort(&txn);
+        return say_damaged(folder, why, why_cap);
     }
     db_put_journal(&txn, (struct db_journal){0}); /* in the same commit: done once */
     if (error == STORE_OK)
@@ -85,12 +110,12 @@ static bool look(struct db *db, struct db_journal *out)
     return read;
 }
 
-static bool newest(const char *folder, struct db_journal is, uint64_t *last)
+static bool newest(const char *folder, struct db_journal is, bool served, uint64_t *last)
 {
     struct journal *journal;
     if (journal_find(folder, is.id, &journal) != STORE_OK)
         return false;
-    bool read = journal_read(journal, is.seq, last) == STORE_OK;
+    bool read = journal_read(journal, is.seq, last) == STORE_OK && (served || !journal_goes_on(journal, *last));
     journal_close(&journal);
     return read;
 }
@@ -107,12 +132,12 @@ bool tail_wait(struct db *db, const char *folder)
             return true;
         if (is.id != wanted.id) {
             wanted = is;
-            if (!newest(folder, is, &wanted.seq))
+            if (!newest(folder, is, served, &wanted.seq))
                 wanted.id = 0; /* a gateway that is just starting; or it is gone */
             else if (wanted.seq == is.seq)
                 return true;
         }
-        if (!served)
+        if (!served && !folder_served(folder)) /* one that has come meanwhile is waited for */
             return false;
     }
     return false;

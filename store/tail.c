@@ -13,6 +13,7 @@
  */
 #include "store/tail.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "store/change.h"
@@ -56,16 +57,18 @@ static bool make_anew(struct writer *w)
     struct tail *tail = &w->tail;
     struct db_txn *txn = &tail->batch.txn;
     size_t at = 0;
-    uint64_t seq;
-    struct slice changes;
+    uint64_t seq = 0;
+    struct slice changes = {0};
     give_up_transaction(tail);
     if (!open_transaction(w))
         return false;
-    while (journal_next(tail->journal, &at, &seq, &changes)) {
+    while (changes.len == 0 && journal_next(tail->journal, &at, &seq, &changes)) {
         struct change change;
         while (txn->error == 0 && change_read(&changes, &change))
             db_change(txn, &change);
     }
+    if (txn->error == 0 && (changes.len > 0 || at != JOURNAL_BYTES - journal_room(tail->journal)))
+        txn->error = EIO; /* memory was damaged: a part of it is worse than nothing */
     if (txn->error != 0) {
         give_up_transaction(tail);
         return false;
