@@ -135,6 +135,13 @@ static int read_floor(struct db *db, MDB_txn *txn, uint64_t version)
     return 0;
 }
 
+/* A journal that is not named as it should be must not be taken for none. */
+static bool names_journal(struct db *db, MDB_txn *txn)
+{
+    MDB_val key = lmdb_val(journal_key), value;
+    return mdb_get(txn, db->table[DB_META], &key, &value) == 0 && value.mv_size == 16 && get_u64(value.mv_data) != 0;
+}
+
 /* Opens the tables, and in a new store makes them together with the format version: one transaction, so that a crash
  * in between leaves no store without a version. *version is 0 when there is none. */
 static int open_tables(struct db *db, MDB_txn *txn, uint64_t *version)
@@ -170,6 +177,8 @@ static int open_tables(struct db *db, MDB_txn *txn, uint64_t *version)
         return rc;
     *version = get_u64(value.mv_data);
     bool journal = *version > DB_FORMAT_FLOOR && *version <= DB_FORMAT_FLOOR + DB_FORMAT_JOURNAL;
+    if (journal != names_journal(db, txn) && *version <= DB_FORMAT_FLOOR + DB_FORMAT_JOURNAL)
+        return MDB_INVALID;
     if (journal && db->file && !db->copy)
         return LACKS_JOURNAL;
     *version -= journal ? DB_FORMAT_JOURNAL : 0;

@@ -456,6 +456,18 @@ static void test_unknown_format(void **state)
     assert_null(store);
 }
 
+/* A journal that is not named must not be taken for none. */
+static void test_format_of_a_journal_without_one(void **state)
+{
+    struct fixture *fx = *state;
+    char why[256];
+    struct store *store = NULL;
+    store_close(&fx->store);
+    set_format(fx, 3);
+    assert_int_equal(try_open(fx, fx->path, why), STORE_FORMAT);
+    assert_int_equal(store_open_readonly(fx->path, &store, why, sizeof why), STORE_FORMAT);
+}
+
 static void test_remote_file_systems(void **state)
 {
     (void)state;
@@ -512,6 +524,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_bad_folders, fixture_folder, fixture_close),
         cmocka_unit_test_setup_teardown(test_empty_folder_readonly, fixture_folder, fixture_close),
         cmocka_unit_test_setup_teardown(test_unknown_format, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(test_format_of_a_journal_without_one, fixture_open, fixture_close),
         cmocka_unit_test(test_remote_file_systems),
         cmocka_unit_test_setup_teardown(test_close_finishes_what_came_before, fixture_open, fixture_close),
     };
