@@ -244,8 +244,8 @@ void writer_run(struct writer *w, struct store_op *list)
     while (list) {
         uint64_t now_ms = monotonic_ms(), unused = UINT64_MAX;
         if (tail_due(w, now_ms, &unused))
-            (void)!tail_settle(w); /* should it fail, the chunk shows it */
-        if (!w->tail.held)
+            (void)!tail_settle(w);          /* should it fail, the chunk shows it */
+        if (!w->tail.held && !w->tail.open) /* it may make room, in a transaction of its own */
             room_look(w);
         w->chunk_len = 0;
         for (; list && w->chunk_len < w->chunk_max; list = list->next)
