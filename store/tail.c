@@ -28,7 +28,8 @@
 #define OPS_MAX 4096                    /* most operations in the transaction */
 #define OPS_WORTH (OPS_MAX / 4)         /* with room for fewer than that it does not pay */
 #define OPS_LEAST (OPS_MAX / 8)         /* with room for no more than that it is time */
-#define SPARE_PART 4                    /* of the free room, in operations: retention takes its own on the way */
+#define SPARE_PART 4                    /* of the free room, in operations */
+#define REMOVALS_PER_OP 2               /* what retention removes takes room, too; see PAGES_PER_REMOVAL */
 #define BYTES_LEAST (JOURNAL_BYTES / 4) /* of room in the journal, else it is time */
 
 static uint64_t monotonic_ms(void)
@@ -115,10 +116,11 @@ static size_t change_all(struct writer *w)
 {
     struct batch *batch = &w->tail.batch;
     batch_resume(batch);
-    size_t applied = writer_apply(w, batch, false);
+    size_t applied = writer_apply(w, batch, false), removed = 0;
     if (batch->txn.error == 0)
-        (void)room_make(w, batch, applied);
+        removed = room_make(w, batch, applied);
     batch_finish(batch);
+    w->tail.spent = w->chunk_len + removed / REMOVALS_PER_OP;
     return applied;
 }
 
@@ -144,7 +146,7 @@ static void note_kept(struct writer *w)
     if (!tail->held)
         tail->since_ms = monotonic_ms();
     tail->held = true;
-    tail->room -= w->chunk_len < tail->room ? w->chunk_len : tail->room;
+    tail->room -= tail->spent < tail->room ? tail->spent : tail->room;
     overlay_take(tail->overlay, journal_newest(tail->journal));
     pthread_mutex_lock(&w->queue_lock);
     w->unsettled = true; /* before anybody is told */

@@ -28,6 +28,7 @@ struct tail {
     bool held;        /* the journal has what data.mdb has not */
     struct batch batch;
     size_t room;       /* operations that the transaction may take yet */
+    size_t spent;      /* of it, by the chunk at hand */
     uint64_t chunk_us; /* when the last chunk came */
     uint64_t since_ms; /* when its first batch was written */
     uint64_t again_ms; /* not before: the last settling failed */
