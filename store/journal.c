@@ -2,7 +2,8 @@
  * store/journal.c - see journal.h.
  *
  * A failed sync leaves unknown what is on the disk, and a second one would not tell (what it could not write may count
- * as written from then on). So the batch has failed, and the file gets no other: its owner goes on without it.
+ * as written from then on). So the batch has failed, and the file gets no other: its owner goes on without it. Should
+ * data.mdb not be written any more either, the next start may find the batch, if its head could not be taken away.
  */
 #include "store/journal.h"
 
@@ -237,6 +238,13 @@ struct buffer *journal_begin(struct journal *journal)
     return &journal->bytes;
 }
 
+/* It is told that nothing of the batch was kept, so the next start should not find it, as far as that can be had. */
+static void take_back(struct journal *journal)
+{
+    static const char none[BLOCK];
+    (void)write_batch(journal, none, sizeof none, BLOCK + journal->end);
+}
+
 enum store_error journal_write(struct journal *journal, uint64_t seq)
 {
     struct buffer *bytes = &journal->bytes;
@@ -251,8 +259,10 @@ enum store_error journal_write(struct journal *journal, uint64_t seq)
     int number = write_batch(journal, batch, whole, BLOCK + journal->end);
     if (number == 0 && fdatasync(journal->fd) != 0)
         number = errno;
-    if (number != 0)
+    if (number != 0) {
+        take_back(journal);
         return STORE_IO;
+    }
     journal->newest = journal->end;
     bytes->len = journal->end += whole;
     return STORE_OK;
