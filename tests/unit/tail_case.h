@@ -288,7 +288,7 @@ static inline enum store_error open_copy(struct tail_case *at, bool readonly)
 /* Changes the copy's journal: cut to `len` bytes, or (len 0) the byte at `at_byte` is another. */
 static inline void spoil_copy(struct tail_case *at, off_t len, off_t at_byte)
 {
-    char path[128], byte;
+    char path[128], byte = 0;
     path_in(path, at->crashed, JOURNAL_NAME);
     int fd = open(path, O_RDWR | O_CLOEXEC);
     assert_true(fd >= 0);
