@@ -94,17 +94,24 @@ void jsonout_array_end(struct jsonout *out)
     out->comma = true;
 }
 
-void jsonout_name(struct jsonout *out, const char *name)
+/* A name and room for `more` bytes behind it, which count as there. NULL: no memory. */
+static char *begin_member(struct jsonout *out, const char *name, size_t more)
 {
     size_t len = strlen(name), comma = out->comma ? 1 : 0;
-    char *at = extend(out, len + 3 + comma);
+    char *at = extend(out, comma + len + 3 + more);
     if (at == NULL)
-        return;
+        return NULL;
     at[0] = ',';
     at += comma;
     at[0] = '"';
     memcpy(at + 1, name, len);
     memcpy(at + 1 + len, "\":", 2);
+    return at + len + 3;
+}
+
+void jsonout_name(struct jsonout *out, const char *name)
+{
+    begin_member(out, name, 0);
     out->comma = false;
 }
 
@@ -236,8 +243,18 @@ void jsonout_member_string(struct jsonout *out, const char *name, const char *te
 {
     if (text == NULL)
         return;
-    jsonout_name(out, name);
-    jsonout_string(out, text, len);
+    if (plain_run(text, len) < len) {
+        jsonout_name(out, name);
+        jsonout_string(out, text, len);
+        return;
+    }
+    char *at = begin_member(out, name, len + 2); /* as nearly always: in one piece */
+    if (at == NULL)
+        return;
+    at[0] = '"';
+    memcpy(at + 1, text, len);
+    at[1 + len] = '"';
+    out->comma = true;
 }
 
 void jsonout_member_cstring(struct jsonout *out, const char *name, const char *text)
@@ -248,8 +265,8 @@ void jsonout_member_cstring(struct jsonout *out, const char *name, const char *t
 
 void jsonout_member_id(struct jsonout *out, const char *name, uint64_t value)
 {
-    jsonout_name(out, name);
-    jsonout_id(out, value);
+    char digits[TOKEN_DIGITS_MAX + 1];
+    jsonout_member_string(out, name, digits, token_format(value, digits));
 }
 
 void jsonout_member_number(struct jsonout *out, const char *name, uint64_t value)

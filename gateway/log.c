@@ -67,9 +67,16 @@ static const char *level_name(enum log_level level)
 
 void log_now(char out[25])
 {
+    static _Thread_local uint64_t shown_ms = UINT64_MAX;
+    static _Thread_local char shown[25]; /* under load there are many lines in a millisecond */
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    format_time_ms((uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000, out);
+    uint64_t now_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    if (now_ms != shown_ms) {
+        shown_ms = now_ms;
+        format_time_ms(now_ms, shown);
+    }
+    memcpy(out, shown, sizeof shown);
 }
 
 bool log_begin(struct log_line *line, enum log_level level, const char *event)
@@ -84,6 +91,7 @@ bool log_begin(struct log_line *line, enum log_level level, const char *event)
     }
     log_now(now);
     line->out = &line_buffer;
+    line->hurry = level <= LOG_WARN;
     jsonout_reset(line->out);
     jsonout_object_begin(line->out);
     jsonout_member_cstring(line->out, "time", now);
@@ -148,9 +156,9 @@ void log_write(const char *text, size_t len)
     }
 }
 
-static void deliver(const char *text, size_t len)
+static void deliver(const char *text, size_t len, bool hurry)
 {
-    if (!log_queue_put(text, len))
+    if (!log_queue_put(text, len, hurry))
         log_write(text, len);
 }
 
@@ -163,7 +171,7 @@ static void deliver_lost(void)
                        "{\"time\":\"%s\",\"level\":\"error\",\"event\":\"log-line-lost\","
                        "\"message\":\"out of memory\"}\n",
                        time);
-    deliver(text, (size_t)len);
+    deliver(text, (size_t)len, true);
 }
 
 void log_end(struct log_line *line)
@@ -176,7 +184,7 @@ void log_end(struct log_line *line)
     if (out->failed)
         deliver_lost();
     else
-        deliver(out->text, out->len);
+        deliver(out->text, out->len, line->hurry);
     errno = saved;
 }
 

@@ -21,6 +21,7 @@ bool log_enabled(enum log_level level);
 struct jsonout;
 struct log_line {
     struct jsonout *out; /* a buffer of this thread, reused */
+    bool hurry;          /* it does not wait for others: a warning or an error */
 };
 /* False: the level is off, add nothing. */
 bool log_begin(struct log_line *line, enum log_level level, const char *event);

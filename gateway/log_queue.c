@@ -9,7 +9,12 @@
 #include <string.h>
 #include <time.h>
 
-enum { BUFFER = 1024 * 1024 };
+enum {
+    BUFFER = 1024 * 1024,
+    HURRY_ABOVE = BUFFER / 2,
+    GATHER_NS = 5 * 1000 * 1000, /* how long lines wait for others: a write and a wake-up for each cost more than all
+                                  * else of an access line */
+};
 
 static struct {
     pthread_mutex_t mutex;
@@ -17,6 +22,7 @@ static struct {
     pthread_t thread;
     char *fill, *drain; /* the thread's: drain */
     size_t len;         /* of fill */
+    bool hurry;         /* something in it does not wait for others */
     unsigned long lost; /* since the last swap */
     bool stopping;
 } queue = {.mutex = PTHREAD_MUTEX_INITIALIZER, .filled = PTHREAD_COND_INITIALIZER};
@@ -32,6 +38,19 @@ static void tell_lost(unsigned long lost)
     log_write(line, (size_t)len);
 }
 
+/* Under the mutex, which is let go while it waits. */
+static void gather(void)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += GATHER_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    int rc = 0;
+    while (!queue.hurry && !queue.stopping && rc == 0)
+        rc = pthread_cond_clockwait(&queue.filled, &queue.mutex, CLOCK_MONOTONIC, &until);
+}
+
 static void *write_out(void *arg)
 {
     (void)arg;
@@ -42,12 +61,14 @@ static void *write_out(void *arg)
             pthread_cond_wait(&queue.filled, &queue.mutex);
             continue;
         }
+        gather();
         char *full = queue.fill;
         size_t len = queue.len;
         unsigned long lost = queue.lost;
         queue.fill = queue.drain;
         queue.drain = full;
         queue.len = queue.lost = 0;
+        queue.hurry = false;
         pthread_mutex_unlock(&queue.mutex);
         log_write(full, len);
         if (lost > 0)
@@ -98,20 +119,22 @@ void log_queue_stop(unsigned wait_ms)
     queue.fill = queue.drain = NULL;
 }
 
-bool log_queue_put(const char *line, size_t len)
+bool log_queue_put(const char *line, size_t len, bool hurry)
 {
     if (!atomic_load_explicit(&running, memory_order_relaxed))
         return false;
     pthread_mutex_lock(&queue.mutex);
     bool room = !queue.stopping && len <= BUFFER - queue.len;
-    bool was_empty = queue.len == 0;
+    bool wake = room && queue.len == 0;
     if (room) {
         memcpy(queue.fill + queue.len, line, len);
         queue.len += len;
     } else {
         queue.lost++;
     }
-    if (room && was_empty)
+    if ((hurry || queue.len > HURRY_ABOVE) && !queue.hurry)
+        wake = queue.hurry = true;
+    if (wake)
         pthread_cond_signal(&queue.filled);
     pthread_mutex_unlock(&queue.mutex);
     return true;

@@ -14,8 +14,9 @@
 bool log_queue_start(void) __attribute__((warn_unused_result)); /* once, from main; false: no memory or thread */
 /* Gives the reader up to `wait_ms` to take what is queued, then lets go of it. Lines after it go out directly. */
 void log_queue_stop(unsigned wait_ms);
-/* Any thread. False: the queue is not running, write it yourself. */
-bool log_queue_put(const char *line, size_t len);
+/* Any thread. False: the queue is not running, write it yourself. Lines are written some milliseconds later, with
+ * others, or at once with one that has `hurry`. */
+bool log_queue_put(const char *line, size_t len, bool hurry);
 
 /* log.c: all of it, to standard error; blocks as that does. */
 void log_write(const char *text, size_t len);

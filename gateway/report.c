@@ -1,8 +1,6 @@
 /* gateway/report.c - fills audit records and writes the access line from a request's fields. */
 #include "gateway/report.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "config/config.h"
@@ -10,6 +8,7 @@
 #include "gateway/metrics.h"
 #include "gateway/request.h"
 #include "gateway/settings.h"
+#include "gateway/token.h"
 #include "gateway/token_watch.h"
 #include "gateway/webhook.h"
 #include "gateway/worker.h"
@@ -117,9 +116,11 @@ void report_fill_intent(struct request *request)
 
 void report_id(struct log_line *line, const struct worker *worker, uint64_t number)
 {
-    char id[64];
-    snprintf(id, sizeof id, "%" PRIx64 "-%u-%" PRIu64, worker->gateway->started_ms, worker->number, number);
-    log_cstring(line, "request_id", id);
+    char id[sizeof worker->id_prefix + TOKEN_DIGITS_MAX + 1];
+    size_t len = strlen(worker->id_prefix);
+    memcpy(id, worker->id_prefix, len);
+    len += token_format(number, id + len);
+    log_string(line, "request_id", id, len);
 }
 
 static void access_line(const struct request *request)

@@ -8,6 +8,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -353,6 +354,8 @@ struct worker *worker_new(const struct worker_options *options, uint16_t *port, 
     }
     worker->gateway = options->gateway;
     worker->number = options->number;
+    snprintf(worker->id_prefix, sizeof worker->id_prefix, "%" PRIx64 "-%u-", worker->gateway->started_ms,
+             worker->number);
     worker->settings = settings_ref(options->settings);
     worker->no_route = metrics_route(NULL);
     worker->epoll_fd = worker->inbox.event_fd = -1;

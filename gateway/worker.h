@@ -58,8 +58,9 @@ struct worker {
     struct timers timers;
     uint64_t now_ms; /* monotonic, of this turn */
     uint64_t now_us; /* the same reading */
-    unsigned number; /* of this worker, and how many requests it has seen: parts of request_id in the log */
-    uint64_t requests;
+    unsigned number;
+    uint64_t requests;  /* seen so far: the last part of request_id in the log */
+    char id_prefix[32]; /* the parts before: start of the process, number of this worker */
     struct inbound *inbound;
     struct upstream *upstream;
     struct io *retired;
