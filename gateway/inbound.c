@@ -175,7 +175,7 @@ static void answer_over(struct connection *conn)
     release_request(conn);
     conn->answered = false;
     conn->framing = FRAMING_NONE;
-    if (!conn->keep && (conn->reset || !(conn->readable || conn->in_len > 0))) {
+    if (!conn->keep && (conn->reset || !(conn->readable || conn->unread || conn->in_len > 0))) {
         connection_end(conn);
     } else if (!conn->keep) {
         connection_linger(conn);

@@ -55,6 +55,7 @@ struct connection {
     bool ended;              /* the client has ended its sending, be that read or not */
     bool blocked;            /* the kernel takes no more for now */
     bool keep;               /* another request may follow the one under way */
+    bool unread;             /* the request under way was answered before it had come whole: more may be on its way */
     bool reset;              /* closing must not look like an end */
     bool answered;           /* the answer is with the kernel whole */
     bool due, hungry;        /* in the list of that name */

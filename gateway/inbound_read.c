@@ -51,6 +51,7 @@ static void stop_early(struct connection *conn, enum reason reason)
     conn->step = CONNECTION_CALL;
     conn->deadline_ms = 0;
     conn->keep = false;
+    conn->unread = true;
     request->refusal = reason;
     request_body_free(request);
     request_arrived(request);
@@ -209,12 +210,14 @@ static bool refused_by_fence(struct connection *conn)
     bool keep = conn->keep;
     conn->step = CONNECTION_CALL;
     conn->keep = false;
+    conn->unread = true;
     if (request_stale_early(conn->request)) {
         conn->deadline_ms = 0;
         return true;
     }
     conn->step = CONNECTION_BODY;
     conn->keep = keep;
+    conn->unread = false;
     return false;
 }
 

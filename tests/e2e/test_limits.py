@@ -301,6 +301,18 @@ def test_who_sends_a_large_body_all_the_same_reads_the_refusal(gw, refused):
         expect.refusal(connection.receive(), status, reason)
 
 
+def test_who_begins_to_send_after_the_refusal_reads_it(gw, refused):
+    """The body is on its way when the connection is closed: no reset may overtake the answer then, either."""
+    status, reason, target, headers = refused
+    with gw.connect() as connection:
+        connection.send(request("POST", target, [*headers, ("Content-Length", 20 * MIB)]))
+        assert not connection.silent(10)  # it is there, unread
+        for _ in range(3):
+            connection.send(b"x" * 10_000)
+        expect.refusal(connection.receive(), status, reason)
+        assert connection.ended()
+
+
 def test_a_small_body_is_read_first_and_the_connection_stays(gw, refused, partner, mark):
     status, reason, target, headers = refused
     with gw.connect() as connection:
