@@ -377,12 +377,10 @@ bool header_line_split(const char *line, size_t len, struct header_field *out)
         len--;
     if (len > 0 && line[len - 1] == '\r')
         len--;
-    const char *colon = len == 0 ? NULL : memchr(line, ':', len);
-    if (colon == NULL || !token_chars(line, (size_t)(colon - line)))
+    size_t name_len = token_span(line, len);
+    if (name_len == 0 || name_len == len || line[name_len] != ':')
         return false;
-    struct header_field field = {.name = line, .name_len = (size_t)(colon - line)};
-    field.value = colon + 1;
-    field.value_len = len - field.name_len - 1;
+    struct header_field field = {line, name_len, line + name_len + 1, len - name_len - 1};
     if (value_has_control(field.value, field.value_len))
         return false;
     header_trim(&field);

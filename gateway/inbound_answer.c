@@ -291,30 +291,12 @@ void answer_no_request(struct connection *conn, enum reason reason, const char *
 
 /* ---- a partner's answer ---- */
 
-static char *put_field(char *at, const struct header_field *field)
-{
-    at = PUT(put(at, field->name, field->name_len), ": ");
-    return PUT(put(at, field->value, field->value_len), "\r\n");
-}
-
-/* Its end-to-end fields, and a Date where it has none. */
+/* And a Date where the partner gave none. */
 static char *put_fields(char *at, struct inbound *inbound, const struct reply *reply)
 {
-    struct hop_names hops = {.count = 0};
-    struct header_field field;
-    bool dated = false;
-    size_t next = 0;
-    while (reply_next_field(reply, &next, &field))
-        if (field.name_len == 10 && header_is(&field, "Connection"))
-            hop_names_add(&hops, field.value, field.value_len);
-    next = 0;
-    while (reply_next_field(reply, &next, &field)) {
-        if (!headers_pass_response(&field, &hops))
-            continue;
-        at = put_field(at, &field);
-        dated = dated || (field.name_len == 4 && header_is(&field, "Date"));
-    }
-    return dated ? at : put_date(at, inbound);
+    if (reply->head_len > 0)
+        at = put(at, reply->head, reply->head_len);
+    return reply->dated ? at : put_date(at, inbound);
 }
 
 static char *put_framing(char *at, struct connection *conn)

@@ -3,6 +3,8 @@
  *
  * RFC 9112 section 6.3 wants a proxy to give up on an answer whose lengths contradict each other: where its body ends,
  * and so what the partner said, is anybody's guess. Where a head and a body end on the connection is wire.c's.
+ *
+ * Fields are kept as they go out again, end-to-end ones alone: the client's side copies them in one piece.
  */
 #include "gateway/reply.h"
 
@@ -43,7 +45,8 @@ bool reply_status_line(struct reply *reply, const char *line, size_t len)
     if (digits != 3 || status < 100 || (at < len && line[at] != ' '))
         return give_up(reply, "the partner's status line is malformed");
     reply->status = status;
-    reply->head_len = 0;
+    reply->head_len = reply->head_seen = 0;
+    reply->dated = reply->nominates = false;
     reply->has_length = reply->length_and_coding = reply->chunked = reply->identity = false;
     reply->wants_close = reply->keeps = false;
     reply->codings = 0;
@@ -69,18 +72,17 @@ static bool content_length(struct reply *reply, const struct header_field *field
 
 static bool add_field(struct reply *reply, const struct header_field *field)
 {
-    size_t need = reply->head_len + field->name_len + field->value_len + 2;
-    if (need > REPLY_HEAD_MAX)
-        return give_up(reply, "the partner's header is too large to be relayed");
+    size_t need = reply->head_len + field->name_len + field->value_len + 4;
     if (!grow(&reply->head, &reply->head_cap, need))
         return give_up(reply, "out of memory");
     char *at = reply->head + reply->head_len;
     memcpy(at, field->name, field->name_len);
-    at[field->name_len] = '\0';
-    at += field->name_len + 1;
-    memcpy(at, field->value, field->value_len);
-    at[field->value_len] = '\0';
+    at += field->name_len;
+    memcpy(at, ": ", 2);
+    memcpy(at + 2, field->value, field->value_len);
+    memcpy(at + 2 + field->value_len, "\r\n", 2);
     reply->head_len = need;
+    reply->dated = reply->dated || (field->name_len == 4 && header_is(field, "Date"));
     return true;
 }
 
@@ -94,8 +96,10 @@ static void connection_options(struct reply *reply, const struct header_field *f
         header_trim(&option);
         option.name = option.value;
         option.name_len = option.value_len;
-        reply->wants_close = reply->wants_close || header_is(&option, "close");
-        reply->keeps = reply->keeps || header_is(&option, "keep-alive");
+        bool close = header_is(&option, "close"), keep = header_is(&option, "keep-alive");
+        reply->wants_close = reply->wants_close || close;
+        reply->keeps = reply->keeps || keep;
+        reply->nominates = reply->nominates || (!close && !keep && option.name_len > 0);
         at += len + 1;
     }
 }
@@ -123,10 +127,53 @@ static bool note_framing(struct reply *reply, const struct header_field *field)
 
 bool reply_field_line(struct reply *reply, const char *line, size_t len)
 {
+    static const struct hop_names none;
     struct header_field field;
     if (!header_line_split(line, len, &field))
         return give_up(reply, "the partner sent a malformed header line");
-    return note_framing(reply, &field) && add_field(reply, &field);
+    reply->head_seen += field.name_len + field.value_len + 2;
+    if (reply->head_seen > REPLY_HEAD_MAX)
+        return give_up(reply, "the partner's header is too large to be relayed");
+    if (!note_framing(reply, &field))
+        return false;
+    bool wanted = headers_pass_response(&field, &none) || (reply->nominates && header_is(&field, "Connection"));
+    return !wanted || add_field(reply, &field);
+}
+
+/* The line of `head` that begins at *at, which moves on; false at the end. */
+static bool next_field(const struct reply *reply, size_t *at, struct header_field *field)
+{
+    if (*at == reply->head_len)
+        return false;
+    const char *line = reply->head + *at;
+    const char *end = memchr(line, '\r', reply->head_len - *at); /* none is in a value */
+    const char *colon = memchr(line, ':', (size_t)(end - line));
+    *field = (struct header_field){line, (size_t)(colon - line), colon + 2, (size_t)(end - colon) - 2};
+    *at = (size_t)(end - reply->head) + 2;
+    return true;
+}
+
+/* Takes out what Connection names, and Connection. Seldom: most partners name `close` or `keep-alive` and no more. */
+static bool drop_nominated(struct reply *reply)
+{
+    struct hop_names hops = {.count = 0};
+    struct header_field field;
+    struct reply kept = {0};
+    size_t at = 0;
+    bool ok = true;
+    while (next_field(reply, &at, &field))
+        if (header_is(&field, "Connection"))
+            hop_names_add(&hops, field.value, field.value_len);
+    at = 0;
+    while (ok && next_field(reply, &at, &field))
+        if (headers_pass_response(&field, &hops))
+            ok = add_field(&kept, &field);
+    free(reply->head);
+    reply->head = kept.head;
+    reply->head_len = kept.head_len;
+    reply->head_cap = kept.head_cap;
+    reply->dated = kept.dated;
+    return ok || give_up(reply, "out of memory");
 }
 
 bool reply_head_end(struct reply *reply)
@@ -135,6 +182,8 @@ bool reply_head_end(struct reply *reply)
     reply->has_length = reply->has_length && reply->codings == 0;
     if (reply->status == 101)
         return give_up(reply, "the partner switched protocols, which nobody asked it for");
+    if (reply->nominates && !drop_nominated(reply))
+        return false;
     reply->head_done = reply->status >= 200;
     return true;
 }
@@ -170,16 +219,12 @@ void reply_body_drop(struct reply *reply, size_t len)
     reply->body_at += len;
 }
 
-bool reply_next_field(const struct reply *reply, size_t *at, struct header_field *out)
+void reply_reset(struct reply *reply)
 {
-    if (*at >= reply->head_len)
-        return false;
-    out->name = reply->head + *at;
-    out->name_len = strlen(out->name);
-    out->value = out->name + out->name_len + 1;
-    out->value_len = strlen(out->value);
-    *at += out->name_len + out->value_len + 2;
-    return true;
+    if (reply->head_cap > REPLY_KEPT_MAX || reply->body_cap > REPLY_KEPT_MAX)
+        reply_free(reply);
+    *reply = (struct reply){
+        .head = reply->head, .head_cap = reply->head_cap, .body = reply->body, .body_cap = reply->body_cap};
 }
 
 void reply_free(struct reply *reply)

@@ -15,17 +15,21 @@
 
 enum {
     REPLY_BODY_MAX = 64 * 1024,
-    REPLY_HEAD_MAX = 16 * 1024, /* bytes of an answer's head that are relayed: a larger one is nonsense to us */
+    REPLY_HEAD_MAX = 16 * 1024, /* bytes of an answer's head that are taken: a larger one is nonsense to us */
+    REPLY_KEPT_MAX = 1024,      /* a buffer up to this size serves the next answer */
 };
 
 struct reply {
     unsigned status;
     unsigned
         partner_status; /* where `status` is ours and the partner speaks another protocol: what it said; 0: the same */
-    char *head;         /* "name\0value\0" after each other */
+    char *head;         /* what of its fields is relayed: "Name: value" CR LF after each other */
     size_t head_len, head_cap;
-    bool head_done; /* a final (not 1xx) head is whole */
-    bool nonsense;  /* the head can't be trusted or relayed; `complaint` says why */
+    size_t head_seen; /* names and values of all fields, with two bytes for each field */
+    bool dated;       /* Date is among those that are relayed */
+    bool nominates;   /* Connection names more than the options below; those fields are in `head` until its end */
+    bool head_done;   /* a final (not 1xx) head is whole */
+    bool nonsense;    /* the head can't be trusted or relayed; `complaint` says why */
     const char *complaint;
     unsigned codings;       /* Transfer-Encoding fields: they tell where the body ends (RFC 9112 section 6.3) */
     bool length_and_coding; /* both were there: read by the coding, but the connection is not trusted any more */
@@ -51,8 +55,7 @@ bool reply_body_add(struct reply *reply, const char *data, size_t len) __attribu
 size_t reply_body_waiting(const struct reply *reply);
 const char *reply_body_at(const struct reply *reply);  /* the bytes that wait */
 void reply_body_drop(struct reply *reply, size_t len); /* the first `len` of them were taken */
-/* Walks the head: false at the end. *at starts at 0. */
-bool reply_next_field(const struct reply *reply, size_t *at, struct header_field *out);
+void reply_reset(struct reply *reply);                 /* empty for another answer; small buffers stay */
 void reply_free(struct reply *reply);
 
 #endif

@@ -60,13 +60,13 @@ static void on_timer(struct timer *timer);
 struct request *request_new(struct worker *worker, struct connection *conn)
 {
     struct request *request = worker_take_spare(worker);
-    if (request == NULL)
-        request = malloc(sizeof *request);
+    if (request == NULL && (request = malloc(sizeof *request)) != NULL)
+        request->reply = (struct reply){0};
     if (request == NULL)
         return NULL;
-    memset(request, 0, offsetof(struct request, arena));
+    memset(request, 0, offsetof(struct request, reply));
     if (!timers_promise(&worker->timers)) {
-        free(request);
+        request_free_spare(request);
         return NULL;
     }
     request->magic = REQUEST_MAGIC;
@@ -85,6 +85,12 @@ struct request *request_new(struct worker *worker, struct connection *conn)
     arena_init(&request->arena);
     worker_add(worker, request);
     return request;
+}
+
+void request_free_spare(struct request *request)
+{
+    reply_free(&request->reply);
+    free(request);
 }
 
 void request_tell_limit(struct request *request, const char *limit)
@@ -112,7 +118,7 @@ void request_maybe_free(struct request *request)
     timers_release(&worker->timers);
     worker_remove(worker, request);
     request_body_free(request);
-    reply_free(&request->reply);
+    reply_reset(&request->reply);
     arena_free(&request->arena);
     settings_unref(&request->settings);
     request->magic = 0;

@@ -106,7 +106,6 @@ struct request {
     bool begun;               /* something of it was sent, though nothing that counts: no other attempt */
     uint64_t call_started_ms; /* monotonic, first attempt: timeout.total counts from here */
     bool last_look_failed;
-    struct reply reply;
 
     /* how it ended */
     enum reason reason; /* REASON_NONE: the partner's answer */
@@ -128,12 +127,15 @@ struct request {
     bool discard;            /* the body is read but not kept */
     uint64_t discarded;      /* bytes of it */
 
-    struct arena arena; /* last: its first block need not be cleared */
+    /* not cleared for the next request: what small buffers the one has, the other's first block */
+    struct reply reply;
+    struct arena arena;
 };
 
 #define REQUEST_MAGIC 0x46474154u
 
 struct request *request_new(struct worker *worker, struct connection *conn); /* NULL: no memory */
+void request_free_spare(struct request *request);                            /* one that has ended: its memory */
 
 /* -- called by inbound -- */
 /* The head is judged: the refusal that it settles, or REASON_NONE. Order of SPEC section 3. */

@@ -197,8 +197,7 @@ bool upstream_start(struct request *request)
     struct call *call = new_call_of(request);
     if (call == NULL)
         return false;
-    reply_free(&request->reply); /* of a try that did not connect */
-    request->reply = (struct reply){0};
+    reply_reset(&request->reply); /* of a try that did not connect */
     struct link *idle = link_take(call->upstream, request);
     if (!go(call, idle != NULL ? idle : link_open(call->upstream, request, false)))
         return false;

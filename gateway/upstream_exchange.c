@@ -18,6 +18,7 @@
 #include "gateway/report.h"
 #include "gateway/request.h"
 #include "gateway/settings.h"
+#include "gateway/token.h"
 #include "gateway/upstream_int.h"
 #include "gateway/webhook.h"
 
@@ -278,8 +279,10 @@ static bool make_out(struct call *call)
         return false;
     char *at = put_text(put_text(put_text(put_text(head, request->method), " "), target), " HTTP/1.1\r\nHost: ");
     at = put_lines(put_text(put(at, host.data, host.len), "\r\n"), request);
-    if (has_body)
-        at += snprintf(at, 48, "Content-Length: %zu\r\n", request->body_len);
+    if (has_body) {
+        at = put_text(at, "Content-Length: ");
+        at = put_text(at + token_format(request->body_len, at), "\r\n");
+    }
     at = put(put_text(at, "\r\n"), request->body, joined);
     call->out[0] = (struct slice){head, (size_t)(at - head)};
     call->out[1] = has_body && joined == 0 ? (struct slice){request->body, request->body_len} : (struct slice){NULL, 0};

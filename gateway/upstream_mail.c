@@ -109,20 +109,16 @@ void mail_link_good_bye(struct link *link)
 /* What the relay said to the dot is the answer: made here, it goes the way of any partner's. */
 static void give_answer(struct call *call)
 {
-    static const char head[] = "Content-Type\0application/json";
+    static const char type[] = "Content-Type: application/json";
     const struct smtp_dialogue *dialogue = &call->link->smtp->dialogue;
     struct reply *reply = &call->request->reply;
     struct jsonout body = {0};
     smtp_answer_write(dialogue, &body);
-    reply->head = malloc(sizeof head);
-    if (reply->head != NULL) {
-        memcpy(reply->head, head, sizeof head);
-        reply->head_len = reply->head_cap = sizeof head;
-    }
-    if (body.failed)
-        jsonout_free(&body); /* the status says it all the same */
-    reply->body = body.text;
-    reply->body_end = reply->body_cap = reply->length = body.len;
+    bool whole =
+        reply_field_line(reply, type, sizeof type - 1) && !body.failed && reply_body_add(reply, body.text, body.len);
+    (void)whole; /* no memory: the status says it all the same */
+    jsonout_free(&body);
+    reply->length = reply_body_waiting(reply);
     reply->status = 202;
     reply->head_done = reply->has_length = true;
     call_touch(call);

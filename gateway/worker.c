@@ -119,7 +119,7 @@ struct request *worker_take_spare(struct worker *worker)
 void worker_put_spare(struct worker *worker, struct request *request)
 {
     if (worker->spare_count + 1 > SPARE_REQUESTS) {
-        free(request);
+        request_free_spare(request);
         return;
     }
     request->next = worker->spare;
@@ -413,7 +413,7 @@ void worker_free(struct worker **worker)
     worker_join(gone);
     each_live(gone, request_abandon);
     for (struct request *spare; (spare = worker_take_spare(gone)) != NULL;)
-        free(spare);
+        request_free_spare(spare);
     free_retired(gone);
     timers_free(&gone->timers);
     inbox_destroy(&gone->inbox);
