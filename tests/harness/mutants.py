@@ -66,15 +66,25 @@ MUTANTS = {
         "the writer takes what looked current before", "store/apply.c",
         "if (token < fence->token)\n        return VERDICT_STALE;", "", HISTORY),
     "no-metasync": (
-        "the root page is not synced (MDB_NOMETASYNC)", "store/lmdb.c",
+        "the root page is not synced (MDB_NOMETASYNC)", "store/lmdb_open.c",
         "MDB_NOTLS | (db->readonly", "MDB_NOMETASYNC | MDB_NOTLS | (db->readonly", POWERCUT),
     "no-sync": (
-        "nothing is synced (MDB_NOSYNC)", "store/lmdb.c",
+        "data.mdb is not synced (MDB_NOSYNC)", "store/lmdb_open.c",
         "MDB_NOTLS | (db->readonly", "MDB_NOSYNC | MDB_NOTLS | (db->readonly", POWERCUT),
-    "forward-before-commit": (
-        "verdicts are handed out before the commit", "store/writer.c",
-        "    return writer_commit(w, &batch, applied);",
-        "    hand_out(w, STORE_OK, STORE_OK);\n    w->chunk_len = 0;\n    return writer_commit(w, &batch, applied);", POWERCUT),
+    "no-journal-sync": (
+        "the journal is not synced, nor written past the page cache", "store/journal.c",
+        "    if (number == 0 && fdatasync(journal->fd) != 0)", "    if (number == 0 && fcntl(journal->fd, F_SETFL, 0) != 0)",
+        POWERCUT),
+    "no-journal-write": (
+        "verdicts are handed out before the journal is written", "store/journal.c",
+        "    int number = write_batch(journal, batch, whole, BLOCK + journal->end);", "    int number = 0;", KILL),
+    "journal-forgotten": (
+        "what the journal has is not brought back", "store/recover.c",
+        "        while (txn->error == 0 && change_read(&changes, &change))\n            db_change(txn, &change);",
+        "        while (txn->error == 0 && change_read(&changes, &change))\n            continue;", KILL),
+    "last-batch-forgotten": (
+        "the last batch is not brought back", "store/recover.c",
+        "        ++*batches;\n", "        if (++*batches, seq + 1 == last)\n            return true;\n", KILL),
     "no-intent": (
         "an effect gets an id but no intent", "store/apply.c",
         "    put_effect(batch, op->effect_id, EFFECT_OPEN, intent);", "    (void)intent;", POWERCUT),
@@ -114,11 +124,7 @@ def build(name, file, old, new, folder):
     if text.count(old) != 1:
         print(f"  {name}: out of date: its text is in {file} {text.count(old)} times, not once")
         return None
-    text = text.replace(old, new)
-    if "hand_out(w, STORE_OK" in new:
-        declared = "static void hand_out(struct writer *w, enum store_error new_error, enum store_error outcome_error);"
-        text = text.replace("#include <time.h>\n", f"#include <time.h>\n\n{declared}\n", 1)
-    source.write_text(text)
+    source.write_text(text.replace(old, new))
     made = make(tree)
     if made.returncode != 0:
         print(f"  {name}: does not compile:\n{made.stderr[-2000:]}")

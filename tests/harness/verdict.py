@@ -181,7 +181,7 @@ class Verdict:
         if call.arrivals or call.partial:
             self.say(call, "told not-sent, but the partner saw it")
         if self.crashed and call.reason in ("store-unavailable", "shutting-down") and call.status == 503:
-            if call.records and not (len(call.records) == 1 and call.records[0].get("reason") == CRASH):
+            if call.records and not (len(call.records) == 1 and self._may_stand(call, call.records[0])):
                 self.say(call, "refused, yet recorded")
             return
         if call.reason not in ("stale-token", "superseded"):
@@ -193,6 +193,11 @@ class Verdict:
         record = self._record(call, "dropped", (call.reason,))
         if record and (record["id"] != call.audit_id or int(record["highest"]) != call.highest):
             self.say(call, "the record has another id or fence than was told")
+
+    @staticmethod
+    def _may_stand(call, record):
+        """Of a call that was refused with the disk gone: the batch under way may have reached it all the same."""
+        return record.get("reason") == CRASH or (record["kind"] == "dropped" and call.reason == "store-unavailable")
 
     def _effect_id(self, call):
         if call.records and call.effect_id != call.records[0].get("effect_id"):
