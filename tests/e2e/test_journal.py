@@ -1,0 +1,250 @@
+"""The journal beside data.mdb: what was told is there after a kill, for commands as for the next start, and beside a
+gateway under load."""
+
+import itertools
+import json
+import pathlib
+import subprocess
+import threading
+import time
+
+import pytest
+
+import expect
+from client import Closed, fenced, request
+from gateway import BINARY, eventually, route, run
+
+WORKERS = 6
+
+
+class Load:
+    """Keys with rising tokens, a thread and a connection each. `told`: by key the highest token whose effect was told,
+    `effects`: the ids of all of these."""
+
+    def __init__(self, gate, first=1):
+        self.gate, self.first = gate, first
+        self.told, self.sent, self.effects = {}, {}, set()
+        self.trouble, self.stopped = [], threading.Event()
+        self.threads = [threading.Thread(target=self.run, args=(f"load-{number}",)) for number in range(WORKERS)]
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        eventually(lambda: len(self.told) == WORKERS or self.trouble, what="the load")
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def stop(self):
+        self.stopped.set()
+        for thread in self.threads:
+            thread.join()
+        assert not self.trouble, self.trouble[:3]
+
+    def run(self, key):
+        try:
+            with self.gate.connect() as connection:
+                for token in itertools.count(self.first):
+                    if self.stopped.is_set():
+                        return
+                    self.sent[key] = token
+                    connection.send(request("POST", f"/pay/{key}", fenced(token, key)))
+                    answer = connection.receive()
+                    if answer.status != 200:
+                        self.trouble.append(answer)
+                        return
+                    self.told[key] = token
+                    self.effects.add(answer.get("Fencegate-Effect-Id"))
+        except (Closed, OSError) as error:
+            if self.gate.process.poll() is None and not self.killed():
+                self.trouble.append(error)
+
+    def killed(self):
+        """A connection ends a moment before its process is gone."""
+        time.sleep(0.2)
+        return self.gate.process.poll() is not None
+
+
+@pytest.fixture
+def gate(launch, partner):
+    gateway = launch(route(partner))
+    assert (gateway.store / "journal").exists()
+    return gateway
+
+
+def command(gate, *arguments):
+    done = gate.command(*arguments, "--json")
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def fences(gate):
+    return {fence["key"]: int(fence["highest"]) for fence in command(gate, "fences", "list")}
+
+
+def all_told(load, seen):
+    lost = {key: (token, seen.get(key)) for key, token in load.told.items() if not token <= seen.get(key, 0) <= load.sent[key]}
+    assert not lost, f"told and seen: {lost}"
+
+
+def look_at_fences(gate, load, _):
+    all_told(load, fences(gate))
+
+
+def look_at_audit(gate, load, _):
+    """A partner's answer does not wait for the outcome: what has no record is in doubt."""
+    recorded = {record.get("effect_id") for record in command(gate, "audit", "--limit", 100000)}
+    doubts = {effect["id"] for effect in command(gate, "effects", "in-doubt")}
+    assert not load.effects - recorded - doubts
+
+
+def look_at_doubts(gate, load, _):
+    doubts = {effect["id"] for effect in command(gate, "effects", "in-doubt")}
+    recorded = {record.get("effect_id") for record in command(gate, "audit", "--limit", 100000)}
+    assert not load.effects - recorded - doubts
+
+
+def look_at_verify(gate, load, _):
+    (summary,) = command(gate, "verify")
+    assert summary["findings"] == 0 and summary["fences"] == WORKERS
+
+
+def look_at_backup(gate, load, folder):
+    (summary,) = command(gate, "backup", folder)
+    assert summary["fences"] == WORKERS
+    done = run("fences", "list", "--store", folder, "--json")
+    assert done.returncode == 0, done
+    all_told(load, {fence["key"]: int(fence["highest"]) for fence in map(json.loads, done.stdout.splitlines())})
+    done = run("verify", "--store", folder, "--json")
+    assert done.returncode == 0, done
+    assert not (pathlib.Path(folder) / "journal").exists()
+
+
+LOOKS = (look_at_fences, look_at_audit, look_at_doubts, look_at_verify, look_at_backup)
+
+
+@pytest.mark.parametrize("first", range(len(LOOKS)))
+def test_commands_after_a_kill(gate, tmp_path, first):
+    """Each as the first one, since that is the one that finds data.mdb without what the journal has."""
+    with Load(gate) as load:
+        time.sleep(0.15)
+        gate.kill()
+    for number in range(len(LOOKS)):
+        LOOKS[(first + number) % len(LOOKS)](gate, load, tmp_path / f"copy-{number}")
+    gate.start()
+    for key, token in load.told.items():
+        assert token <= gate.fence(key) <= load.sent[key]
+    key, token = next(iter(load.told.items()))
+    if token > 1:
+        expect.refusal(gate.call(f"/pay/{key}", token - 1, key), 412, "stale-token")
+
+
+def test_kill_after_kill(gate):
+    """Starts right after kills, with load again each time: every one brings back what the one before had."""
+    first = 1
+    for _ in range(6):
+        with Load(gate, first) as load:
+            time.sleep(0.05)
+            gate.kill()
+        gate.start()
+        for key, token in load.told.items():
+            assert token <= gate.fence(key) <= load.sent[key]
+        first = max(load.sent.values()) + 1
+    (summary,) = command(gate, "verify")
+    assert summary["findings"] == 0
+    ids = [int(record["id"]) for record in command(gate, "audit", "--limit", 100000)]
+    assert ids == sorted(set(ids))
+
+
+def test_commands_beside_load(gate, mark, tmp_path):
+    """What was told before a command began it shows."""
+    expect.relayed(gate.call(f"/pay/{mark}", 2, mark))
+    with Load(gate) as load:
+        for number in range(6):
+            told = dict(load.told)
+            seen = fences(gate)
+            assert all(seen[key] >= token for key, token in told.items()), (told, seen)
+            expect.refusal(gate.call(f"/pay/{mark}", 1, mark), 412, "stale-token")
+            assert len(command(gate, "audit", "--key", mark, "--kind", "dropped")) == number + 1
+            running = gate.audit(key=mark, kind="dropped")  # and so does its own listener
+            assert len(running) == number + 1
+        told = dict(load.told)
+        (summary,) = command(gate, "backup", tmp_path / "copy")
+    copy = run("fences", "list", "--store", tmp_path / "copy", "--json")
+    seen = {fence["key"]: int(fence["highest"]) for fence in map(json.loads, copy.stdout.splitlines())}
+    assert all(seen[key] >= token for key, token in told.items()), (told, seen)
+    assert run("verify", "--store", tmp_path / "copy").returncode == 0
+    restored = run("restore", tmp_path / "copy", "--store", tmp_path / "restored")
+    assert restored.returncode == 0, restored
+    assert run("verify", "--store", tmp_path / "restored").returncode == 0
+    assert summary["fences"] == WORKERS + 1
+
+
+def test_a_reader_outlives_the_gateway(gate, mark):
+    """It has LMDB's lock file open while the writer is killed in the middle of a transaction, and the next one begins."""
+    follow = subprocess.Popen([BINARY, "audit", "-c", gate.config, "--follow", "--json"], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE)
+    try:
+        first = 1
+        for _ in range(3):
+            with Load(gate, first) as load:
+                time.sleep(0.1)
+                gate.kill()
+            gate.start()
+            first = max(load.sent.values()) + 1
+        expect.relayed(gate.call(f"/pay/{mark}", 9, mark))
+        gate.wait_audit(1, key=mark)
+        for line in follow.stdout:
+            if json.loads(line).get("key") == mark:
+                break
+        assert follow.poll() is None
+    finally:
+        follow.kill()
+        follow.communicate()
+
+
+def test_journal_removed_under_a_gateway(gate):
+    with Load(gate) as load:
+        (gate.store / "journal").unlink()
+        gate.wait_log(lambda line: "journal was removed" in str(line))
+        before = dict(load.told)
+        eventually(lambda: all(load.told[key] > token for key, token in before.items()), what="the calls that go on")
+        gate.kill()
+    gate.start()
+    for key, token in load.told.items():
+        assert token <= gate.fence(key) <= load.sent[key]
+    assert (gate.store / "journal").exists()
+
+
+def test_no_start_without_the_journal(gate):
+    with Load(gate) as load:
+        gate.kill()
+    journal, aside = gate.store / "journal", gate.folder / "aside"
+    journal.rename(aside)
+    gate.spawn()
+    assert gate.wait() == 3
+    assert "journal" in "".join(gate.stderr)
+    for name in (("fences", "list"), ("audit",), ("verify",), ("effects", "in-doubt")):
+        done = gate.command(*name)
+        assert done.returncode == 3 and "journal" in done.stderr, done
+    assert not journal.exists()
+    aside.rename(journal)
+    gate.start()
+    for key, token in load.told.items():
+        assert token <= gate.fence(key) <= load.sent[key]
+
+
+def test_programs_of_before_refuse_it(gate):
+    """Format 3 while a journal may hold something, 1 after an end in good order."""
+    def version():
+        text = subprocess.run(["mdb_dump", "-n", "-s", "meta", gate.store / "data.mdb"], capture_output=True, text=True).stdout
+        rows = [line.strip() for line in text.splitlines() if line.startswith(" ")]
+        return int(dict(zip(rows[::2], rows[1::2]))["format".encode().hex()], 16)
+
+    gate.call("/pay/x", 1, "x")
+    gate.kill()
+    assert version() == 3
+    gate.start()
+    assert gate.stop() == 0
+    assert version() == 1
