@@ -132,7 +132,7 @@ static void test_queries_see_what_was_told(void **state)
         run_chunk(at->fx.store, (struct call *[]){&first, &second}, 2, NULL, NULL);
         assert_int_equal(second.op.verdict, VERDICT_STALE);
         assert_int_equal(all_records(at->fx.store).count, 2 * round);
-        char keys[2][16];
+        char keys[2][48];
         for (int i = 0; i < 2; i++)
             (void)snprintf(keys[i], sizeof keys[i], "more %d %d", (int)round, i);
         admit_init(&first, keys[0], 1);
