@@ -97,6 +97,8 @@ static void tend(struct writer *w)
 {
     if (w->held)
         writer_run(w, NULL);
+    if (!tail_settle(w)) /* where that went; what follows begins transactions of its own */
+        return;
     if (!tail_settle(w))
         return;
     if (w->failing.shown && !w->failing.seen)
