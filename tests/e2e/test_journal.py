@@ -4,6 +4,7 @@ gateway under load."""
 import itertools
 import json
 import pathlib
+import signal
 import subprocess
 import threading
 import time
@@ -202,6 +203,24 @@ def test_a_reader_outlives_the_gateway(gate, mark):
     finally:
         follow.kill()
         follow.communicate()
+
+
+def test_a_gateway_that_stands_still(gate, tmp_path):
+    """Nobody settles what it has in its journal: commands say so, and there is no backup without it."""
+    with Load(gate) as load:
+        for _ in range(10):  # all but always it has something there
+            gate.process.send_signal(signal.SIGSTOP)
+            done = gate.command("fences", "list", "--json")
+            copied = gate.command("backup", tmp_path / "copy")
+            gate.process.send_signal(signal.SIGCONT)
+            if "journal" in done.stderr:
+                break
+            before = dict(load.told)
+            eventually(lambda: all(load.told[key] > token for key, token in before.items()), what="the next calls")
+        assert "journal" in done.stderr, done
+        assert copied.returncode == 3 and "journal" in copied.stderr, copied
+        assert not (tmp_path / "copy").exists()
+    all_told(load, fences(gate))
 
 
 def test_journal_removed_under_a_gateway(gate):

@@ -22,6 +22,7 @@ from verdict import CRASH, Verdict
 
 CLIENTS = 8
 STEPS = 400
+STEPS_LONG = 4000  # of some cycles: data.mdb is settled several times under this load
 CYCLES_A_ROUND = 100  # then a fresh store
 AFTERMATH_SECONDS = 0.01  # how long a gateway that lost its disk goes on before it is killed
 
@@ -85,7 +86,8 @@ class Round:
 
     def cycle(self, rng, cycle):
         load = self.load
-        plan = Plan(f"{self.seed} {cycle}", STEPS, announce=rng.random() < 0.5)
+        long = rng.random() < 0.1
+        plan = Plan(f"{self.seed} {cycle}", STEPS_LONG if long else STEPS, announce=rng.random() < 0.5)
         self.route = {"ledger": rng.choice(["effects", "effects", "effects", "drops"]),
                       "on_supersede": rng.choice(["drain", "drain", "abort", "overlap"])}
         if not load.keys or rng.random() < 0.05:
@@ -97,11 +99,11 @@ class Round:
         self.arm()
         self.gone = False
         if rng.random() < 0.6:
-            wanted = rng.choice([1, 1, 2, 3, rng.randint(4, 60)])
+            wanted = rng.randint(60, 2000) if long else rng.choice([1, 1, 2, 3, rng.randint(4, 60)])
             load.partner.arrived = 0
             load.partner.on_arrival = lambda call: load.partner.arrived == wanted and self.strike()
         else:
-            self.loop.after(rng.uniform(0, 0.04), self.strike)
+            self.loop.after(rng.uniform(0, 0.8 if long else 0.04), self.strike)
         raises = [[one._replace(key=one.key % len(load.keys)) for one in some] for some in plan.announcements]
         services = [LockService(load, self.gateway.admin_port, self.gateway.token, some) for some in raises]
         load.begin(self.gateway.port, steps, CLIENTS, services)
