@@ -4,13 +4,57 @@
 
 #include <stdatomic.h>
 
-/* A store whose last chunk data.mdb does not have yet, and its copy: tokens 1 to `chunks` of two keys, an effect each.
- */
+enum { CHUNKS = 4 };
+
+/* A chunk that submits the next one before the writer has nothing to do: then it does not settle in between. */
+struct step {
+    struct moment end; /* first */
+    struct call one, two;
+    struct tail_case *at;
+    struct step *next;
+};
+
+static void submit_step(struct step *step)
+{
+    store_submit(step->at->fx.store, &step->one.op);
+    store_submit(step->at->fx.store, &step->two.op);
+    store_submit(step->at->fx.store, &step->end.last.op);
+}
+
+static void go_on(void *arg)
+{
+    struct step *step = arg;
+    if (step->next != NULL)
+        submit_step(step->next);
+    else
+        copy_crashed(step->at);
+}
+
+static void init_step(struct step *step, struct tail_case *at, uint64_t token, struct step *next)
+{
+    *step = (struct step){.end = {.act = go_on, .arg = step}, .at = at, .next = next};
+    call_init(&step->end.last);
+    step->end.last.op.kind = STORE_RESOLVE;
+    step->end.last.op.done = moment_done;
+    admit_init(&step->one, "one", token);
+    admit_init(&step->two, "two", token);
+    step->one.op.admit.intent = step->two.op.admit.intent = true;
+}
+
+/* A store of whose chunks data.mdb has none yet, and its copy: tokens 1 to `chunks` of two keys, an effect each. */
 static void crash_after(struct tail_case *at, uint64_t chunks)
 {
-    for (uint64_t token = 1; token < chunks; token++)
-        admit_two(at, token, NULL);
-    admit_two(at, chunks, take_copy);
+    static struct step steps[CHUNKS];
+    struct holder holder;
+    for (uint64_t i = 0; i < chunks; i++)
+        init_step(&steps[i], at, i + 1, i + 1 < chunks ? &steps[i + 1] : NULL);
+    hold_writer(at->fx.store, &holder);
+    submit_step(steps);
+    let_go(&holder);
+    for (uint64_t i = 0; i < chunks; i++) {
+        assert_true(call_wait(&steps[i].end.last, 30000));
+        assert_int_equal(steps[i].two.op.error, STORE_OK);
+    }
 }
 
 static void test_a_crash_loses_nothing(void **state)
