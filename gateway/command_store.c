@@ -35,11 +35,21 @@ void command_complain(const char *command, const char *text)
     fprintf(stderr, "fencegate %s: %s\n", command, text);
 }
 
+static bool behind; /* said in this process */
+
 void command_tell_behind(const char *command, const struct store *store)
 {
-    if (store_behind(store))
+    if (!store_behind(store))
+        return;
+    if (!behind) /* a hint looks a second time */
         command_complain(command, "the gateway can't write data.mdb now (see its log): what it recorded last, in its "
                                   "journal, is not shown");
+    behind = true;
+}
+
+int command_status(int status)
+{
+    return status == COMMAND_DONE && behind ? COMMAND_STORE : status;
 }
 
 bool command_flush(const char *command)

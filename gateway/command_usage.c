@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gateway/command_store.h"
+
 #define LINE_WIDTH 90
 #define NAME_WIDTH 10 /* of the list of commands */
 
@@ -154,7 +156,7 @@ static int run_parsed(const struct command *command, struct command_line *line)
         return print_usage(command);
     int status = command->place == PLACE_STORE ? place_find(&line->place) : COMMAND_DONE;
     if (status == COMMAND_DONE)
-        status = command->run(line);
+        status = command_status(command->run(line));
     place_free(&line->place);
     return status;
 }

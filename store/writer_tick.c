@@ -88,7 +88,7 @@ static void check_journal(struct writer *w)
         return;
     tail->spoilt = true;
     writer_notice(
-        w, STORE_NOTICE_TROUBLE,
+        w, STORE_NOTICE_ODD,
         "store: the file journal was removed or replaced; until a restart every change is committed by itself");
 }
 

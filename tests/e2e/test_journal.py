@@ -218,6 +218,7 @@ def test_a_gateway_that_stands_still(gate, tmp_path):
             before = dict(load.told)
             eventually(lambda: all(load.told[key] > token for key, token in before.items()), what="the next calls")
         assert "journal" in done.stderr, done
+        assert done.returncode == 3, done
         assert copied.returncode == 3 and "journal" in copied.stderr, copied
         assert not (tmp_path / "copy").exists()
     all_told(load, fences(gate))
