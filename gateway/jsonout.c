@@ -121,24 +121,26 @@ static bool plain(char c)
     return c >= 0x20 && c < 0x7F && c != '"' && c != '\\';
 }
 
-/* Eight at once: the top bit of some byte is set if one of them is not plain. Right about whether there is one, not
- * about which: a borrow may reach the bytes above it. */
-static uint64_t not_plain(uint64_t bytes)
+/* Eight at once. If they are not, which one is not the bits do not tell: a borrow may reach the bytes above it. */
+static bool eight_plain(const char *text)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
+    uint64_t bytes;
+    memcpy(&bytes, text, sizeof bytes);
     uint64_t quote = bytes ^ ones * '"', backslash = bytes ^ ones * '\\';
-    return (bytes | (bytes + ones) | (bytes - ones * 0x20) | (quote - ones) | (backslash - ones)) & ones * 0x80;
+    uint64_t hits = bytes | (bytes + ones) | (bytes - ones * 0x20) | (quote - ones) | (backslash - ones);
+    return (hits & ones * 0x80) == 0;
 }
 
-/* How many bytes at the beginning are plain. */
+/* How many bytes at the beginning are plain. The last eight may be looked at twice, instead of one by one. */
 static size_t plain_run(const char *text, size_t len)
 {
     size_t run = 0;
-    uint64_t bytes;
-    for (; len - run >= sizeof bytes; run += sizeof bytes) {
-        memcpy(&bytes, text + run, sizeof bytes);
-        if (not_plain(bytes) != 0)
-            break;
+    if (len >= 8) {
+        while (run < len - 8 && eight_plain(text + run))
+            run += 8;
+        if (run >= len - 8 && eight_plain(text + len - 8))
+            return len;
     }
     while (run < len && plain(text[run]))
         run++;
