@@ -1,14 +1,18 @@
 """Clients' connections: one request after the other on them, in whatever pieces, and what becomes of slow ones."""
 
+import collections
 import email.utils
+import random
+import re
+import signal
 import threading
 import time
 
 import pytest
 
 import expect
-from client import fenced, request
-from gateway import SANITIZED, Gateway, eventually, route
+from client import BadAnswer, Closed, fenced, request
+from gateway import SANITIZED, Gateway, eventually, pool, route
 from partner import Held
 
 KIB, MIB = 1024, 1024 * 1024
@@ -113,16 +117,22 @@ def test_who_ends_sending_gets_all_answers(gw, partner, mark):
 
 
 def test_one_with_thousands_of_requests_holds_up_nobody(gw, partner, mark):
-    """Its answers are not even read; who comes behind it is served all the same."""
-    many = request("GET", f"/none/{mark}", fenced(5, mark)) * 4000
-    with gw.connect() as greedy:
-        writer = threading.Thread(target=greedy.send, args=(many,))
-        writer.start()
-        for number in range(20):
-            expect.relayed(gw.call(f"/pay/{mark}", 5 + number, mark))
-        for _ in range(4000):
+    """All of them wait when the gateway comes to look, and so does one of somebody else: that one need not wait for many."""
+    many = 2000
+    with gw.connect() as greedy, gw.connect() as modest:
+        for connection in (greedy, modest):
+            connection.send(post(mark, 5, b"x"))
+            expect.relayed(connection.receive())
+        gw.process.send_signal(signal.SIGSTOP)
+        greedy.send(request("GET", f"/none/{mark}", fenced(5, mark)) * many)
+        modest.send(request("GET", f"/modest/{mark}", fenced(5, mark)))
+        gw.process.send_signal(signal.SIGCONT)
+        assert modest.receive("GET").status == 404
+        for _ in range(many):
             assert greedy.receive("GET").status == 404
-        writer.join()
+    mine = (f"/none/{mark}", f"/modest/{mark}")
+    paths = eventually(lambda: (told := [line["path"] for line in gw.log if line.get("path") in mine]) and len(told) > many and told)
+    assert paths.index(f"/modest/{mark}") < 20 and len(paths) == many + 1
 
 
 # -- HTTP/1.0
@@ -272,3 +282,61 @@ def test_refusals_that_nobody_reads_do_not_pile_up(launch, partner, mark):
         eventually(lambda: gw.metric("fencegate_connections") == 0)
     assert SANITIZED or gw.memory_kib() < 32 * KIB
     expect.relayed(gw.call(f"/pay/{mark}", 5, mark))
+
+
+# -- chance
+
+
+PIECES = [b"\0", b"\r", b"\n", b"\r\n", b"\r\n\r\n", b" ", b":", b";", b",", b"\t", b"\xff", b"0\r\n\r\n", b"5\r\nhello\r\n", b"Content-Length: 5\r\n", b"Content-Length: 0\r\n",
+          b"Transfer-Encoding: chunked\r\n", b"Expect: 100-continue\r\n", b"Connection: close\r\n", b"Host: b\r\n", b"Fencing-Token: 9\r\n", b"HTTP/1.0", b"HEAD", b"a" * 3000]
+
+
+def mutate(chance, text):
+    for _ in range(chance.choice((0, 1, 1, 2, 4))):
+        at = chance.randrange(len(text) + 1)
+        end = min(len(text), at + chance.randrange(1, 40))
+        text = chance.choice((text[:at] + chance.choice(PIECES) + text[at:], text[:at] + bytes([chance.randrange(256)]) + text[at + 1:],
+                              text[:at] + text[end:], text[:end] + text[at:end] + text[end:], text[:at]))
+    return text
+
+
+def test_mutated_streams_do_no_harm(launch, new_partner, mark):
+    """Several requests on a connection, some of them damaged, in pieces that end anywhere: every answer is one, whole, and
+    says what became of the effect; what the partner got is sound and was asked for; and nobody waits for ever."""
+    partner = new_partner()
+    partner.default = lambda e: e.reply(200, e.request.body)
+    gw = launch(route(partner, path="/"), limits={"request_timeout": "2s", "headers": "4KiB", "body": "8KiB"}, workers=1)
+    chance = random.Random(20261130)
+    head = fenced(5, mark)
+    asked = [request("POST", "/a?b=c", head, b"x" * 80), request("GET", "/a", head), request("PUT", "/a", [*head, ("X-Long", "l" * 700)], b"y"),
+             request("POST", "/a", [*head, ("Transfer-Encoding", "chunked")], b"5;a=b\r\nhello\r\n1\r\n!\r\n0\r\nX-T: t\r\n\r\n"),
+             request("POST", "/a", head, b"z" * 9000), request("DELETE", "/a", head, version="HTTP/1.0"), request("POST", "/a", [*head, ("Expect", "100-continue")], b"w")]
+    statuses = collections.Counter()
+
+    def play(number):
+        dice = random.Random(number)
+        text = b"".join(mutate(dice, dice.choice(asked)) for _ in range(dice.randrange(1, 5)))
+        with gw.connect(30) as connection:
+            try:
+                for at in range(0, len(text), size := dice.choice((7, 500, 100_000))):
+                    connection.send(text[at:at + size])
+                connection.end_sending()
+                while True:
+                    answer = connection.receive("GET")
+                    assert answer.complete and answer.effect in ("sent", "not-sent"), answer
+                    assert answer.status < 300 or answer.reason, answer
+                    statuses[answer.status] += 1
+            except (Closed, OSError):
+                pass
+            except (BadAnswer, AssertionError) as error:
+                raise AssertionError(f"stream {number}: {text!r}: {error}") from error
+
+    list(pool.map(play, [chance.randrange(1 << 32) for _ in range(2500)]))
+    assert statuses[200] > 500 and statuses[400] > 200, statuses
+    for got in partner.seen():
+        assert re.fullmatch(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+ /[!-~]* HTTP/1\.1", got.head.split(b"\r\n", 1)[0]), got.head
+        assert not re.search(rb"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]|\r[^\n]|[^\r]\n", got.head), got.head
+        assert got.all("Content-Length") in ([], [str(len(got.body))]) and got.all("Transfer-Encoding") == [], got.head
+    eventually(lambda: gw.metric("fencegate_connections") == 0 and gw.metric("fencegate_requests_live") == 0)
+    assert gw.metric("fencegate_buffered_bytes") == 0
+    expect.relayed(gw.call("/after", 5, mark + "-after", body=b"ok"))
