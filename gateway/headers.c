@@ -30,13 +30,6 @@ static bool same_name(const char *text, size_t len, const char *name, size_t nam
     return len == name_len && strncasecmp(text, name, len) == 0;
 }
 
-bool header_is(const struct header_field *field, const char *name)
-{
-    if (field->name_len == 0 || ((field->name[0] ^ name[0]) & ~0x20) != 0) /* most differ here: bit 5 is the case */
-        return false;
-    return same_name(field->name, field->name_len, name, strlen(name));
-}
-
 size_t token_span(const char *text, size_t len)
 {
     size_t i = 0;

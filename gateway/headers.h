@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
+#include <strings.h>
 
 struct header_field {
     const char *name;
@@ -15,8 +17,14 @@ struct header_field {
     size_t value_len;
 };
 
-bool header_is(const struct header_field *field, const char *name); /* case-insensitive (RFC 9110 section 5.1) */
-bool token_chars(const char *text, size_t len);                     /* a non-empty RFC 9110 token */
+/* Case-insensitive (RFC 9110 section 5.1). Inline for the length of a name that is a literal; most names differ from it
+ * in length or first byte. */
+static inline bool header_is(const struct header_field *field, const char *name)
+{
+    return field->name_len == strlen(name) && field->name_len > 0 && ((field->name[0] ^ name[0]) & ~0x20) == 0 &&
+           strncasecmp(field->name, name, field->name_len) == 0;
+}
+bool token_chars(const char *text, size_t len);  /* a non-empty RFC 9110 token */
 size_t token_span(const char *text, size_t len); /* how many bytes at the beginning could be of one */
 size_t text_span(const char *text, size_t len);  /* how many there are no controls: below 0x20, HTAB too, or 0x7F */
 /* uri-host [":" port]: a name of letters, digits, "-", ".", "_", "~", or a bracketed IPv6 address; a port may be
