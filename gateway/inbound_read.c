@@ -318,9 +318,12 @@ static bool in_room(struct connection *conn, size_t more)
     }
     if (conn->in_cap - conn->in_len >= more)
         return true;
-    size_t cap = (conn->in_len + more + IN_STEP - 1) / IN_STEP * IN_STEP;
-    if (cap < conn->in_cap * 2)
-        cap = conn->in_cap * 2;
+    size_t need = (conn->in_len + more + IN_STEP - 1) / IN_STEP * IN_STEP, cap = conn->in_cap * 2;
+    size_t most = (size_t)config_of(conn)->headers_max + IN_STEP; /* a head that is larger is refused */
+    if (cap > most)
+        cap = most;
+    if (cap < need)
+        cap = need;
     char *in = realloc(conn->in, cap);
     if (in == NULL)
         return false;
