@@ -25,9 +25,9 @@
 #define AGAIN_MS 1000
 #define ALONE_US 5000
 #define DISK_PART 16                    /* the journal takes no more of the disk's free room */
-#define OPS_MAX 4096                    /* most operations in the transaction */
-#define OPS_WORTH (OPS_MAX / 4)         /* with room for fewer than that it does not pay */
-#define OPS_LEAST (OPS_MAX / 8)         /* with room for no more than that it is time */
+#define OPS_MAX 8192                    /* most operations in the transaction */
+#define OPS_WORTH 1536                  /* with room for fewer than that it does not pay */
+#define OPS_LEAST CHUNK_OPS             /* with room for fewer than that it is time: the next chunk might not fit */
 #define SPARE_PART 4                    /* of the free room, in operations */
 #define REMOVALS_PER_OP 2               /* what retention removes takes room, too; see PAGES_PER_REMOVAL */
 #define BYTES_LEAST (JOURNAL_BYTES / 4) /* of room in the journal, else it is time */
