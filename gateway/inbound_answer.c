@@ -97,7 +97,7 @@ static struct slice head_up_to(const struct inbound *inbound, const char *at)
 
 /* ---- on its way ---- */
 
-static void answer_over(struct connection *conn)
+static void answer_sent(struct connection *conn)
 {
     conn->answered = true;
     connection_make_due(conn);
@@ -163,7 +163,7 @@ static void stream(struct connection *conn, struct slice first)
             return;
         first = (struct slice){NULL, 0};
         if (conn->last)
-            answer_over(conn);
+            answer_sent(conn);
         if (conn->last || (reply_body_waiting(&conn->request->reply) == 0 && !conn->request->reply.ended))
             return;
     }
@@ -179,7 +179,7 @@ void answer_go_on(struct connection *conn)
     else if (conn->step == CONNECTION_LINGER)
         connection_linger(conn);
     else if (conn->framing == FRAMING_MADE)
-        answer_over(conn);
+        answer_sent(conn);
 }
 
 void answer_continue(struct connection *conn)
@@ -270,7 +270,7 @@ void inbound_answer(struct request *request)
     char *at = put_problem_head(conn->inbound, &problem, request->retry_after);
     at = put_effect(put_connection(at, conn), request->effect, request->effect_id);
     if (send_made(conn, head_up_to(conn->inbound, at), !request->head_method))
-        answer_over(conn);
+        answer_sent(conn);
 }
 
 void answer_no_request(struct connection *conn, enum reason reason, const char *detail)
