@@ -228,7 +228,10 @@ static void on_ready(struct io *io, uint32_t events)
     struct connection *conn = (struct connection *)io;
     if (conn->step == CONNECTION_GONE)
         return;
-    if ((events & (EPOLLERR | EPOLLHUP)) != 0) { /* reset, or both sides have ended: nobody is there to answer to */
+    /* A hang-up without an error: we have said our end, and the client has sent its own. Its input is read away first,
+     * since a close with unread bytes is a reset, and the answer may still be on its way. */
+    bool over = conn->step == CONNECTION_LINGER ? (events & EPOLLERR) != 0 : (events & (EPOLLERR | EPOLLHUP)) != 0;
+    if (over) { /* nobody is there to answer to */
         connection_end(conn);
         return;
     }

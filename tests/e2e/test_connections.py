@@ -5,6 +5,7 @@ import email.utils
 import random
 import re
 import signal
+import socket
 import threading
 import time
 
@@ -282,6 +283,27 @@ def test_refusals_that_nobody_reads_do_not_pile_up(launch, partner, mark):
         eventually(lambda: gw.metric("fencegate_connections") == 0)
     assert SANITIZED or gw.memory_kib() < 32 * KIB
     expect.relayed(gw.call(f"/pay/{mark}", 5, mark))
+
+
+# -- how connections end
+
+
+def test_who_ends_sending_behind_a_refusal_gets_all_answers(gw, partner, mark):
+    """Both sides have ended, answers wait in the kernel, and some of a refused body is unread: no reset may overtake them."""
+    many = 60
+    with gw.connect() as connection:
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.send(request("GET", f"/none/{mark}", fenced(5, mark)) * many)
+        connection.send(request("POST", f"/none/{mark}", [*fenced(5, mark), ("Content-Length", "1000000")]))
+        eventually(lambda: sum(line.get("path") == f"/none/{mark}" for line in gw.log) == many + 1)
+        gw.process.send_signal(signal.SIGSTOP)
+        connection.send(b"x" * 20_000)
+        connection.end_sending()
+        gw.process.send_signal(signal.SIGCONT)
+        time.sleep(0.1)
+        for _ in range(many):
+            expect.refusal(connection.receive("GET"), 404, "no-route")
+        assert connection.receive().get("Connection") == "close" and connection.ended()
 
 
 # -- chance
