@@ -67,6 +67,24 @@ void connection_set_deadline(struct connection *conn, uint64_t due_ms)
         timer_set(&conn->inbound->worker->timers, &conn->timer, due_ms);
 }
 
+/* Its time is over, if it has done nothing that we have not seen: epoll tells of room when a third of the kernel's
+ * buffer is empty, and while the process stood still a request may have come. */
+static bool still_there(struct connection *conn)
+{
+    if (conn->step == CONNECTION_IDLE) {
+        conn->readable = true;
+        connection_read(conn);
+        return conn->step != CONNECTION_IDLE;
+    }
+    if (conn->step != CONNECTION_CALL)
+        return false;
+    conn->reset = !connection_has_taken(conn); /* nothing of its answer: the end must not look like one */
+    if (!conn->reset)
+        connection_set_deadline(conn, conn->inbound->worker->now_ms +
+                                          conn->inbound->worker->settings->config->idle_timeout_ms);
+    return !conn->reset;
+}
+
 static void on_timer(struct timer *timer)
 {
     struct connection *conn = (struct connection *)((char *)timer - offsetof(struct connection, timer));
@@ -78,12 +96,10 @@ static void on_timer(struct timer *timer)
         return;
     }
     conn->deadline_ms = 0;
-    if (conn->step == CONNECTION_HEAD || conn->step == CONNECTION_BODY) {
+    if (conn->step == CONNECTION_HEAD || conn->step == CONNECTION_BODY)
         connection_too_slow(conn);
-    } else {
-        conn->reset = conn->step == CONNECTION_CALL; /* it takes nothing of its answer */
+    else if (!still_there(conn))
         connection_end(conn);
-    }
 }
 
 /* ---- the end ---- */

@@ -55,6 +55,7 @@ struct connection {
     bool ended;              /* the client has ended its sending, be that read or not */
     bool blocked;            /* the kernel takes no more for now */
     bool keep;               /* another request may follow the one under way */
+    bool next_begun;         /* bytes of that one have come with the one under way */
     bool unread;             /* the request under way was answered before it had come whole: more may be on its way */
     bool reset;              /* closing must not look like an end */
     bool answered;           /* the answer is with the kernel whole */
@@ -77,6 +78,7 @@ struct connection {
     struct slice post;
     uint64_t answer_left; /* FRAMING_LENGTH: bytes of the body behind this piece */
     bool last;            /* nothing comes behind this piece */
+    int unacked;          /* while it is blocked: bytes with the kernel that the client's has not taken yet */
 
     struct timer timer;   /* at `deadline_ms` or before: it is moved only when it must come sooner */
     uint64_t deadline_ms; /* monotonic; 0: none */
@@ -126,6 +128,8 @@ void connection_too_slow(struct connection *conn);
 /* Sends what waits, `first` between `out` and the piece. True: all of it is with the kernel; else it is kept, or the
  * connection has ended. */
 bool connection_send(struct connection *conn, struct slice first) __attribute__((warn_unused_result));
+/* Of a blocked connection: the client has taken something since the last look. */
+bool connection_has_taken(struct connection *conn);
 
 /* ---- inbound_answer.c ---- */
 

@@ -3,8 +3,10 @@
  * it does not take.
  */
 #include <errno.h>
+#include <linux/sockios.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/uio.h>
 
 #include "config/config.h"
@@ -91,6 +93,12 @@ static bool keep(struct connection *conn, const struct slice *bytes)
     return true;
 }
 
+bool connection_has_taken(struct connection *conn)
+{
+    int before = conn->unacked;
+    return ioctl(conn->fd, SIOCOUTQ, &conn->unacked) == 0 && conn->unacked < before;
+}
+
 /* What lies in the worker's own buffers must go elsewhere. Of a partner's body nothing is copied: it waits where it
  * is, and holds up the partner. */
 static void wait_for_room(struct connection *conn, const struct slice *first)
@@ -106,6 +114,7 @@ static void wait_for_room(struct connection *conn, const struct slice *first)
         return;
     }
     conn->blocked = true;
+    (void)connection_has_taken(conn);
     struct worker *worker = conn->inbound->worker;
     if (conn->step != CONNECTION_LINGER) /* who takes nothing for so long is gone */
         connection_set_deadline(conn, worker->now_ms + worker->settings->config->idle_timeout_ms);

@@ -223,6 +223,22 @@ def test_the_time_of_a_next_request_counts_from_its_first_byte(launch, partner, 
 # -- slow readers
 
 
+def test_who_reads_little_but_steadily_is_not_let_go(launch, new_partner, mark):
+    """What the kernel holds of an answer takes many times idle_timeout at this pace, and epoll tells of room late."""
+    partner = new_partner()
+    partner.on(mark, streams(24 * MIB, "length"))
+    gw = launch(route(partner), limits={"idle_timeout": "300ms"})
+    with gw.connect() as connection:
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * KIB)
+        connection.send(request("GET", f"/pay/{mark}", fenced(5, mark)))
+        answer, got = connection.read_head(), 0
+        for piece in connection.pieces(answer, "GET"):
+            got += len(piece)
+            if got < 3 * MIB:
+                time.sleep(0.05)
+        assert got == 24 * MIB and answer.complete
+
+
 def streams(size, framing):
     def handler(exchange):
         head = b"Content-Length: %d" % size if framing == "length" else b"Transfer-Encoding: chunked"
@@ -304,6 +320,24 @@ def test_who_ends_sending_behind_a_refusal_gets_all_answers(gw, partner, mark):
         for _ in range(many):
             expect.refusal(connection.receive("GET"), 404, "no-route")
         assert connection.receive().get("Connection") == "close" and connection.ended()
+
+
+def test_a_request_that_came_while_the_gateway_stood_still_is_answered(launch, partner, mark):
+    """More connections than one look at them tells of: the time of the others must not end unseen."""
+    gw = launch(route(partner), limits={"idle_timeout": "1s"}, workers=1)
+    connections = [gw.connect() for _ in range(600)]
+    for connection in connections:
+        connection.send(request("GET", f"/none/{mark}", fenced(5, mark)))
+    for connection in connections:
+        assert connection.receive("GET").status == 404
+    gw.process.send_signal(signal.SIGSTOP)
+    for connection in connections:
+        connection.send(request("GET", f"/none/{mark}", fenced(5, mark)))
+    time.sleep(1.2)
+    gw.process.send_signal(signal.SIGCONT)
+    for connection in connections:
+        assert connection.receive("GET").status == 404
+        connection.close()
 
 
 # -- chance
