@@ -74,6 +74,15 @@ static char *put_date(char *at, struct inbound *inbound)
     return put(at, inbound->date, DATE_LEN);
 }
 
+/* During a shutdown the answer is the connection's last, if nothing waits behind it: the process may be gone when the
+ * next request comes, and a reset would be all that its client gets. */
+static void part_in_time(struct connection *conn)
+{
+    bool waits = conn->readable || conn->next_begun;
+    bool leaving = atomic_load_explicit(&conn->inbound->worker->gateway->shutting_down, memory_order_relaxed);
+    conn->keep = conn->keep && (waits || !leaving);
+}
+
 static char *put_connection(char *at, const struct connection *conn)
 {
     if (!conn->keep)
@@ -267,6 +276,7 @@ void inbound_answer(struct request *request)
         connection_end(conn); /* no memory for an answer */
         return;
     }
+    part_in_time(conn);
     char *at = put_problem_head(conn->inbound, &problem, request->retry_after);
     at = put_effect(put_connection(at, conn), request->effect, request->effect_id);
     if (send_made(conn, head_up_to(conn->inbound, at), !request->head_method))
@@ -325,6 +335,7 @@ static struct slice begin(struct connection *conn)
     request->effect = request->fenced ? EFFECT_SENT : EFFECT_UNFENCED;
     request->status = request->reply.status;
     conn->last = false;
+    part_in_time(conn);
     char *at = put_status(conn->inbound->head, request->status);
     at = put_framing(put_fields(at, conn->inbound, &request->reply), conn);
     at = put_effect(put_connection(at, conn), request->effect, request->effect_id);

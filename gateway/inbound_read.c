@@ -35,9 +35,11 @@ static const struct config *config_of(const struct connection *conn)
 
 /* ---- the end of a request's coming ---- */
 
-static void on_whole(struct connection *conn)
+/* `more`: bytes of a next one have come with it. */
+static void on_whole(struct connection *conn, bool more)
 {
     struct request *request = conn->request;
+    conn->next_begun = more;
     conn->step = CONNECTION_CALL;
     conn->deadline_ms = 0;
     request->started_ms = request->worker->now_ms;
@@ -139,7 +141,7 @@ static size_t take_chunks(struct connection *conn, const char *data, size_t len)
         snprintf(conn->request->detail, sizeof conn->request->detail, "The body's chunks are malformed.");
         stop_early(conn, REASON_MALFORMED_REQUEST);
     } else if (conn->chunks.state == CHUNKS_DONE) {
-        on_whole(conn);
+        on_whole(conn, at < len);
     }
     return at;
 }
@@ -152,7 +154,7 @@ static size_t take_body(struct connection *conn, const char *data, size_t len)
     if (add_body(conn, data, taken)) {
         conn->body_left -= taken;
         if (conn->body_left == 0)
-            on_whole(conn);
+            on_whole(conn, taken < len);
     }
     return taken;
 }
@@ -163,6 +165,8 @@ static enum reason copy_head(struct request *request, const struct head *head, c
 {
     struct slice method = head->method;
     const char *client = request->conn->client;
+    request->head_method = method.len == 4 && memcmp(method.data, "HEAD", 4) == 0; /* first: an answer asks for these */
+    request->http10 = head->http10;
     request->raw_target_len = head->target.len;
     request->raw_target = arena_copy(&request->arena, head->target.data, head->target.len);
     request->method = arena_copy(&request->arena, method.data, method.len);
@@ -171,8 +175,6 @@ static enum reason copy_head(struct request *request, const struct head *head, c
         request->raw_target_len = 0;
         return REASON_OVERLOADED;
     }
-    request->head_method = strcmp(request->method, "HEAD") == 0;
-    request->http10 = head->http10;
     request->has_body_header = screened->has_length || screened->chunked || strcmp(request->method, "POST") == 0 ||
                                strcmp(request->method, "PUT") == 0 || strcmp(request->method, "PATCH") == 0;
     return REASON_NONE;
@@ -209,12 +211,11 @@ static bool refused_by_fence(struct connection *conn)
 {
     bool keep = conn->keep;
     conn->step = CONNECTION_CALL;
+    conn->deadline_ms = 0; /* before: an answer that the kernel does not take sets its own */
     conn->keep = false;
     conn->unread = true;
-    if (request_stale_early(conn->request)) {
-        conn->deadline_ms = 0;
+    if (request_stale_early(conn->request))
         return true;
-    }
     conn->step = CONNECTION_BODY;
     conn->keep = keep;
     conn->unread = false;
@@ -228,7 +229,7 @@ static void begin_body(struct connection *conn, const struct screened *screened,
     conn->chunks = (struct chunks){0};
     conn->body_left = screened->has_length ? screened->length : 0;
     if (!conn->chunked && conn->body_left == 0)
-        on_whole(conn);
+        on_whole(conn, some_is_here);
     else if (screened->expect_continue && !some_is_here)
         answer_continue(conn);
 }
@@ -406,7 +407,7 @@ static void take_in(struct connection *conn, const struct room *room, size_t len
         conn->request->body_len += len;
         conn->body_left -= len;
         if (conn->body_left == 0)
-            on_whole(conn);
+            on_whole(conn, false);
         return;
     }
 }

@@ -340,6 +340,33 @@ def test_a_request_that_came_while_the_gateway_stood_still_is_answered(launch, p
         connection.close()
 
 
+def test_answers_during_a_shutdown_end_their_connections(launch, partner, mark):
+    gw = launch(route(partner))
+    held = Held()
+    partner.on(mark, held)
+    with gw.connect() as running, gw.connect() as kept, gw.connect() as greedy:
+        for connection in (kept, greedy):
+            connection.send(post(mark + "-before", 5, b"x"))
+            expect.relayed(connection.receive())
+        running.send(post(mark, 5, b"x"))
+        partner.wait_seen(mark)
+        gw.process.send_signal(signal.SIGTERM)
+        eventually(lambda: gw.admin("/readyz", token=None).status == 503)
+        kept.send(post(mark, 5, b"x"))
+        greedy.send(post(mark, 5, b"x") * 3)
+        for connection, many in ((kept, 1), (greedy, 3)):
+            for left in reversed(range(many)):
+                answer = connection.receive()
+                expect.refusal(answer, 503, "shutting-down")
+                assert answer.get("Connection") == (None if left else "close")
+            assert connection.ended()
+        held.release()
+        answer = running.receive()
+        expect.relayed(answer)
+        assert answer.get("Connection") == "close" and running.ended()
+    assert gw.wait() == 0
+
+
 # -- chance
 
 
