@@ -76,8 +76,9 @@ static bool body_room(struct request *request, size_t need)
     if (need <= request->body_cap)
         return true;
     size_t cap = request->body_cap * 2;
-    if (cap > request->body_announced && need <= request->body_announced)
-        cap = request->body_announced;
+    size_t most = request->body_announced > 0 ? request->body_announced : (size_t)request->settings->config->body_max;
+    if (cap > most)
+        cap = most;
     if (cap < need)
         cap = need;
     size_t more = cap - request->body_cap;
@@ -124,7 +125,8 @@ static bool add_body(struct connection *conn, const char *data, size_t len)
         request->body_len += len;
         return true;
     }
-    stop_early(conn, REASON_BODY_TOO_LARGE);
+    bool earlier = request->refusal == REASON_MALFORMED_REQUEST || request->refusal == REASON_NO_ROUTE;
+    stop_early(conn, earlier ? request->refusal : REASON_BODY_TOO_LARGE); /* of several refusals the first one counts */
     return false;
 }
 

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import threading
+import time
 
 import pytest
 
@@ -56,6 +57,29 @@ def test_a_chunked_body_without_end_is_413(tight, partner, mark):
             pass
         expect.refusal(connection.receive(), 413, "body-too-large")
     assert partner.seen(mark) == [] and tight.fence(mark) is None
+
+
+@pytest.mark.parametrize("target, status, reason", [("/none", 404, "no-route"), ("/pay/%01", 400, "malformed-request")])
+def test_a_refusal_before_the_size_stays_the_one_that_is_told(tight, mark, target, status, reason):
+    """Of several refusals the first one counts, also when the body behind it has no end."""
+    with tight.connect() as connection:
+        head = request("POST", target, [*fenced(5, mark), ("Transfer-Encoding", "chunked")])
+        connection.send(head, (b"400\r\n" + b"x" * KIB + b"\r\n") * 60)
+        answer = connection.receive()
+        expect.refusal(answer, status, reason)
+        assert answer.get("Connection") == "close"
+
+
+def test_chunks_take_no_more_room_than_a_body_may(launch, partner, mark):
+    """A body of unknown length fits into limits.buffered if the largest one does, in whatever pieces it comes."""
+    gw = launch(route(partner), limits={"body": "100KiB", "buffered": "100KiB"})
+    with gw.connect() as connection:
+        connection.send(request("POST", f"/pay/{mark}", [*fenced(5, mark), ("Transfer-Encoding", "chunked")]))
+        for _ in range(9):
+            connection.send(b"%x\r\n" % 10_000 + b"x" * 10_000 + b"\r\n")
+            time.sleep(0.02)
+        connection.send(b"0\r\n\r\n")
+        expect.relayed(connection.receive())
 
 
 def test_chunks_of_a_body_within_the_limit_pass(tight, partner, mark):
