@@ -194,4 +194,4 @@ clean: ## remove what was built
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
 
--include $(OBJ:.o=.d) $(UNIT:%=%.d)
+-include $(OBJ:.o=.d) $(UNIT:%=%.d) $(wildcard $(BUILD)/tests/bench/*.d)
