@@ -15,7 +15,6 @@ HERE = pathlib.Path(__file__).resolve().parent
 BINARY = os.path.abspath(os.environ.get("FENCEGATE_BIN") or HERE.parents[1] / "build" / "fencegate")
 NGINX, HAPROXY = "/usr/sbin/nginx", "/usr/sbin/haproxy"
 BODY = 8 << 20
-SLOW_S = 4
 ANSWER = '{"id":"ch_1","status":"succeeded"}'
 
 
@@ -82,6 +81,7 @@ http {{
 """
 LUA = """load_module /usr/lib/nginx/modules/ndk_http_module.so;
 load_module /usr/lib/nginx/modules/ngx_http_lua_module.so;"""
+LUA_PATH = f"{HERE}/?.lua;/usr/share/lua/5.1/?.lua;;"
 
 
 class Nginx(Peer):
@@ -96,8 +96,8 @@ class Nginx(Peer):
 
 
 class Partner(Nginx):
-    """A small JSON at once; /slow after SLOW_S; /big when it has read the body (nginx's own answers do not wait for it); the
-    same over TLS on `tls_port`, with the certificate of `ca`."""
+    """A small JSON at once; /held when release() says so, or after 50 s; /big when it has read the body (nginx's own
+    answers do not wait for it); the same over TLS on `tls_port`, with the certificate of `ca`."""
     role = "load"
 
     def __init__(self, folder):
@@ -110,6 +110,8 @@ class Partner(Nginx):
         self.serve(f"""
     client_max_body_size {2 * BODY};
     client_body_buffer_size {BODY};
+    lua_package_path "{LUA_PATH}";
+    init_worker_by_lua_block {{ package.loaded.held = require("ngx.semaphore").new() }}
     server {{
         listen 127.0.0.1:{self.port} backlog=16384;
         listen 127.0.0.1:{self.tls_port} ssl backlog=1024;
@@ -124,10 +126,16 @@ class Partner(Nginx):
                 {say}
             }}
         }}
-        location /slow {{
+        location /held {{
             content_by_lua_block {{
-                ngx.sleep({SLOW_S})
+                require("held"):wait(50)
                 {say}
+            }}
+        }}
+        location = /release {{
+            content_by_lua_block {{
+                require("held"):post(tonumber(ngx.var.args))
+                ngx.print("released")
             }}
         }}
     }}""", LUA)
@@ -136,6 +144,10 @@ class Partner(Nginx):
         """How many calls it has read and not yet answered."""
         text = get(self.port, "/status")
         return int(text.split("Writing:")[1].split()[0]) - 1  # this one
+
+    def release(self, count):
+        """Answers so many calls of /held."""
+        assert "released" in get(self.port, f"/release?{count}")
 
     def make_certificate(self):
         subprocess.run(
@@ -222,7 +234,7 @@ class NginxLuaRedis(Nginx):
         config.write_text(REDIS_CONFIG.format(folder=folder))
         self.launch(["/usr/bin/redis-server", config], self.socket.exists)
         self.serve(f"""
-    lua_package_path "{HERE}/?.lua;/usr/share/lua/5.1/?.lua;;";
+    lua_package_path "{LUA_PATH}";
     lua_max_pending_timers 65536;
     lua_max_running_timers 16384;
     init_by_lua_block {{ require("fence").init("{self.socket}") }}

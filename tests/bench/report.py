@@ -13,7 +13,9 @@ COLUMNS = {
     "added50": ("added p50", 2, True),
     "added99": ("added p99", 2, True),
     "answered": ("answered", 0, False),
-    "idle": ("CPU % while waiting", 1, False),
+    "inside": ("s until all in flight", 2, False),
+    "back": ("s until all answered", 2, False),
+    "idle": ("CPU % while waiting", 2, False),
     "held": ("memory MiB while waiting", 1, False),
     "own": ("peak of own memory MiB", 1, False),
     "rss": ("peak RSS MiB", 1, False),
@@ -47,6 +49,8 @@ TARGETS = [
     ("keys", "10,000,000 keys", "rate", "1,000 keys", ">=", 0.8),
     ("keys", "10,000,000 keys", "bytes", None, "<=", 120),
     ("keys", "10,000,000 keys", "ready", None, "<=", 1000),
+    ("workers", "fencegate drops, 2 workers", "worker", None, ">=", "its share"),  # below: they were not fed
+    ("workers", "fencegate effects, 2 workers", "worker", None, ">=", "its share"),
     ("workers", "fencegate drops, 2 workers", "rate", "fencegate drops, 1 worker", ">=", 1.6),
     ("workers", "fencegate effects, 2 workers", "rate", "fencegate effects, 1 worker", ">=", 1.6),
 ]

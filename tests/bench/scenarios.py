@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import machine
 from load import Pace, wrk
-from peers import BODY, SLOW_S, Fencegate, Haproxy, NginxLuaRedis, NginxProxy, Partner
-from processes import OPEN_FILES, Cores, MemoryPeak, idle_us, ration, thread_us, threads
+from peers import BODY, Fencegate, Haproxy, NginxLuaRedis, NginxProxy, Partner
+from processes import OPEN_FILES, Cores, MemoryPeak, all_threads_us, idle_us, ration, thread_us, threads
 
 FILL = os.environ.get("FENCEGATE_FILL") or pathlib.Path(__file__).resolve().parents[2] / "build" / "fill"
 TOKEN, STALE = 42, 41
@@ -164,29 +164,32 @@ def rate(context):
     return samples
 
 
-@scenario(f"{WAITING:,} calls at once on a partner that takes {SLOW_S} s")
+@scenario(f"{WAITING:,} calls in flight: the partner answers when it has the last of them")
 def waiting(context):
     limits = {"connections": 12_000, "in_flight": 12_000}
     with peers(context, nginx, haproxy, fencegate("drops", limits=limits), fencegate("effects", limits=limits)) as \
             (partner, all_of_them):
         def one(peer):
-            before = sum(peer.cpu_us())
+            before, began = sum(peer.cpu_us()), time.monotonic()
             with MemoryPeak(peer.pids) as memory:
-                calls = Pace(peer.port, "/pay/slow", 20_000, WAITING, connections=WAITING, keys=WAITING)
+                calls = Pace(peer.port, "/pay/held", 20_000, WAITING, connections=WAITING, keys=WAITING)
                 calls.wait_sent()
                 wait_for(lambda: partner.calls_inside() == WAITING, f"all calls of {peer.name} at the partner")
-                at, began = sum(peer.cpu_us()), time.monotonic()
+                inside, at = time.monotonic(), all_threads_us(peer.pids)
                 time.sleep(0.5)
-                idle = (sum(peer.cpu_us()) - at) / (time.monotonic() - began) / 1e4
+                idle = (all_threads_us(peer.pids) - at) / (time.monotonic() - inside) / 1e4
                 held, _ = peer.memory_mib()
-                assert partner.calls_inside() == WAITING, f"{peer.name}: the first answers came while it was looked at"
+                assert partner.calls_inside() == WAITING, f"a call of {peer.name} was given up while it waited"
+                released = time.monotonic()
+                partner.release(WAITING)
                 result = calls.result()
-            return {"answered": result["requests"], "p50": result["p50"] / 1e3, "p99": result["p99"] / 1e3, "idle": idle,
+                end = time.monotonic()
+            return {"answered": result["requests"], "inside": inside - began, "back": end - released, "idle": idle,
                     "held": held, "cpu": (sum(peer.cpu_us()) - before) / WAITING, "own": memory.own, "rss": memory.resident}
         return in_turn(context, all_of_them, one, rounds=min(3, context.rounds))
 
 
-def wait_for(look, what, patience=30):
+def wait_for(look, what, patience=45):
     deadline = time.monotonic() + patience
     while not look():
         assert time.monotonic() < deadline, f"no sign of {what}"
@@ -254,23 +257,26 @@ def timed(times, maker, place, partner):
     return peer
 
 
-SHARE, PERIOD_MS = 25, 20
+SHARE, PERIOD_MS = 10, 50
+CROWD = 512  # connections: whoever begins to run finds enough to do
 
 
 class Rationed(Fencegate):
     """Each worker may take SHARE per cent of a core: a machine of two cores has room for two such workers, the writer,
-    the load and the partner. A worker that is stopped may hold a lock: the others then wait for it as long as they would
-    if everything were as slow, so what workers take from each other is not hidden."""
+    the load and the partner. So little, that two rarely run at once, since then nobody feeds them. A worker that is stopped may hold a lock: the others then wait for it as long as they would if everything were
+    as slow, so what workers take from each other is not hidden."""
 
     def __init__(self, folder, partner, ledger, count):
         super().__init__(folder, partner, ledger, workers=count,
                          name=f"fencegate {ledger}, {count} worker{'s' * (count > 1)}")
-        everything = threads(self.pids[0])
-        self.workers = [tid for name, tid in everything.items() if name.startswith("fg-worker-")]
-        self.others = [tid for tid in everything.values() if tid not in self.workers]
-        assert len(self.workers) == count, everything
+        wait_for(lambda: len(self.worker_threads()) == count, "the workers' names")
+        self.workers = self.worker_threads()
+        self.others = [tid for tid in threads(self.pids[0]) if tid not in self.workers]
         for tid in self.workers:
             ration(tid, SHARE, PERIOD_MS)
+
+    def worker_threads(self):
+        return [tid for tid, name in threads(self.pids[0]).items() if name.startswith("fg-worker-")]
 
 
 @scenario(f"one worker and two, each with {SHARE} % of a core; beside them load, partner and writer have room")
@@ -282,7 +288,7 @@ def workers(context):
         def used(tids):
             return sum(map(thread_us, tids))
         before, began = (used(peer.workers), used(peer.others), idle_us()), time.monotonic()
-        sample = closed_loop(context, peer, partner, connections=256)
+        sample = closed_loop(context, peer, partner, connections=CROWD)
         took = (time.monotonic() - began) * 1e4
         worker, other, idle = (now - then for now, then in zip((used(peer.workers), used(peer.others), idle_us()), before))
         return {**sample, "worker": worker / len(peer.workers) / took, "others": other / took, "spare": idle / took}
@@ -290,7 +296,7 @@ def workers(context):
     try:
         with peers(context, *makers) as (partner, all_of_them):
             for peer in all_of_them:
-                wrk(peer.port, peer.path, 1, connections=256)
+                wrk(peer.port, peer.path, 1, connections=CROWD)
             return in_turn(context, all_of_them, one)
     finally:
         Cores.pinned = pinned
