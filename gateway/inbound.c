@@ -1,9 +1,9 @@
 /*
  * gateway/inbound.c - clients' connections: their beginning, events, time limits and end.
  *
- * Events and answers are noted and acted on at once, but for what ends: connections that were closed and requests that
- * were answered wait in the list `due` for inbound_run(). A request may be answered from inside any step of its own,
- * and must outlive that step.
+ * What was read is acted on at once. Who has an answer, or more of one, and who has ended, waits in the list `due` for
+ * inbound_run(): a request is answered from inside any step of its own, must outlive that step, and has to have kept
+ * its books (its place in the limits, counters, the log) before its client hears of it and calls again.
  *
  * Leaves to others: reading (inbound_read.c), answers (inbound_answer.c), bytes out (inbound_send.c).
  */
@@ -191,6 +191,7 @@ static void answer_over(struct connection *conn)
     release_request(conn);
     conn->answered = false;
     conn->framing = FRAMING_NONE;
+    conn->reason = REASON_NONE;
     if (!conn->keep && (conn->reset || !(conn->readable || conn->unread || conn->in_len > 0))) {
         connection_end(conn);
     } else if (!conn->keep) {
@@ -210,11 +211,13 @@ bool inbound_run(struct inbound *inbound)
     while ((conn = inbound->due) != NULL) {
         inbound->due = conn->next_due;
         conn->due = false;
-        if (conn->step != CONNECTION_GONE && conn->answered)
-            answer_over(conn); /* may make it due again */
-        else if (conn->step == CONNECTION_GONE) {
+        if (conn->step == CONNECTION_GONE) {
             release_request(conn);
             connection_free(conn);
+        } else if (conn->answered) {
+            answer_over(conn); /* may make it due again */
+        } else if (conn->step == CONNECTION_CALL && conn->request->answer_begun) {
+            answer_tell(conn); /* so may this */
         }
     }
     return any;

@@ -2,8 +2,8 @@
  * gateway/inbound.h - clients: HTTP/1.1 and 1.0 over connections in a worker's loop. Worker's thread only.
  *
  * A connection serves one request after the other; the next one is looked at when the answer before it is on its way
- * whole. What is called here never frees a request: that is done in inbound_run(), so that no step of a request is
- * called from inside another.
+ * whole. What is told here is only noted: answers are sent, and requests let go, in inbound_run(), so that no step of a
+ * request is called from inside another.
  */
 #ifndef FENCEGATE_INBOUND_H
 #define FENCEGATE_INBOUND_H
@@ -19,7 +19,7 @@ struct inbound *inbound_new(struct worker *worker, int fd) __attribute__((warn_u
 /* Closes all clients, answered or not. */
 void inbound_free(struct inbound **inbound);
 
-/* Lets go of what has ended: answered requests, closed connections. True: there was something. */
+/* Sends answers and lets go of what has ended: answered requests, closed connections. True: there was something. */
 bool inbound_run(struct inbound *inbound);
 
 /* Connections that have more to be read, or a next request. They are fed once between two looks at clock and

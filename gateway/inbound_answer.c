@@ -203,7 +203,7 @@ void answer_continue(struct connection *conn)
 static struct problem problem_of(const struct request *request)
 {
     struct problem problem = {
-        .reason = request->reason,
+        .reason = request->conn->reason,
         .status = request->status,
         .effect = request->effect,
         .detail = request->detail[0] == '\0' ? NULL : request->detail,
@@ -262,16 +262,13 @@ static bool send_made(struct connection *conn, struct slice head, bool with_body
     return connection_send(conn, head);
 }
 
-void inbound_answer(struct request *request)
+static void answer_ourselves(struct connection *conn)
 {
-    struct connection *conn = request->conn;
-    if (conn == NULL || conn->step == CONNECTION_GONE || request->answer_begun)
-        return;
+    const struct request *request = conn->request;
     struct problem problem = problem_of(request);
     char text[200];
     if (problem.reason == REASON_STORE_UNAVAILABLE)
         problem.detail = store_detail(request, text, sizeof text);
-    request->answer_begun = true;
     if (!make_body(conn->inbound, &problem)) {
         connection_end(conn); /* no memory for an answer */
         return;
@@ -330,10 +327,7 @@ static char *put_framing(char *at, struct connection *conn)
 
 static struct slice begin(struct connection *conn)
 {
-    struct request *request = conn->request;
-    request->answer_begun = true;
-    request->effect = request->fenced ? EFFECT_SENT : EFFECT_UNFENCED;
-    request->status = request->reply.status;
+    const struct request *request = conn->request;
     conn->last = false;
     part_in_time(conn);
     char *at = put_status(conn->inbound->head, request->status);
@@ -342,13 +336,37 @@ static struct slice begin(struct connection *conn)
     return head_up_to(conn->inbound, at);
 }
 
+/* ---- what requests tell ---- */
+
+void inbound_answer(struct request *request)
+{
+    struct connection *conn = request->conn;
+    if (conn == NULL || request->answer_begun)
+        return;
+    request->answer_begun = true;
+    conn->reason = request->reason;
+    connection_make_due(conn);
+}
+
 void inbound_reply_ready(struct request *request)
 {
     struct connection *conn = request->conn;
-    if (conn == NULL || conn->step == CONNECTION_GONE)
+    if (conn == NULL)
         return;
-    if (!request->answer_begun)
+    if (!request->answer_begun) {
+        request->answer_begun = true;
+        request->effect = request->fenced ? EFFECT_SENT : EFFECT_UNFENCED;
+        request->status = request->reply.status;
+    }
+    connection_make_due(conn);
+}
+
+void answer_tell(struct connection *conn)
+{
+    if (conn->framing == FRAMING_NONE && conn->reason != REASON_NONE)
+        answer_ourselves(conn);
+    else if (conn->framing == FRAMING_NONE)
         stream(conn, begin(conn));
-    else if (!conn->blocked)
+    else if (conn->framing != FRAMING_MADE && !conn->blocked)
         stream(conn, (struct slice){NULL, 0});
 }

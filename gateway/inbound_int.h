@@ -74,6 +74,7 @@ struct connection {
     char *out; /* malloc'ed; out[out_at, out_len) */
     size_t out_at, out_len;
     enum framing framing;
+    enum reason reason; /* of an answer of our own; REASON_NONE: a partner's */
     size_t piece;
     struct slice post;
     uint64_t answer_left; /* FRAMING_LENGTH: bytes of the body behind this piece */
@@ -134,6 +135,8 @@ bool connection_has_taken(struct connection *conn);
 /* ---- inbound_answer.c ---- */
 
 void answer_continue(struct connection *conn); /* 100 Continue */
+/* Sends what its request has to say by now: all of it, the beginning, or more. */
+void answer_tell(struct connection *conn);
 /* Answers what is no request (yet), and lingers. `detail`: NULL, or a sentence. */
 void answer_no_request(struct connection *conn, enum reason reason, const char *detail);
 void answer_go_on(struct connection *conn); /* the kernel takes more */

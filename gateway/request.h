@@ -123,7 +123,7 @@ struct request {
     /* the client's side: inbound's */
     struct connection *conn; /* NULL: the client has left */
     enum reason refusal;     /* settled by the head, to be given once the body is read */
-    bool answer_begun;       /* its head is made */
+    bool answer_begun;       /* there is one: its head is sent, or will be before this turn ends */
     bool discard;            /* the body is read but not kept */
     uint64_t discarded;      /* bytes of it */
 

@@ -2,6 +2,7 @@
 
 import collections
 import email.utils
+import pathlib
 import random
 import re
 import signal
@@ -125,6 +126,8 @@ def test_one_with_thousands_of_requests_holds_up_nobody(gw, partner, mark):
             connection.send(post(mark, 5, b"x"))
             expect.relayed(connection.receive())
         gw.process.send_signal(signal.SIGSTOP)
+        stat = pathlib.Path(f"/proc/{gw.process.pid}/stat")
+        eventually(lambda: stat.read_text().rsplit(") ", 1)[1].startswith("T"), what="the stop")
         greedy.send(request("GET", f"/none/{mark}", fenced(5, mark)) * many)
         modest.send(request("GET", f"/modest/{mark}", fenced(5, mark)))
         gw.process.send_signal(signal.SIGCONT)

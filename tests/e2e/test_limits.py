@@ -126,6 +126,14 @@ def test_one_after_the_other_needs_room_for_one(launch, partner, mark):
     assert statuses == [200] * 300, f"{statuses.count(503)} of 300 refused"
 
 
+def test_a_refused_call_has_given_its_place_back_when_its_client_hears(launch, partner, mark):
+    """Also where the next call comes to another worker."""
+    gw = launch([route(partner, in_flight=1)], limits={"in_flight": 1}, workers=2)
+    expect.relayed(gw.call(f"/pay/{mark}", 5, mark))
+    statuses = [gw.call(f"/pay/{mark}", 4, mark).status for _ in range(500)]
+    assert statuses == [412] * 500, f"{statuses.count(503)} of 500 met a limit"
+
+
 def test_connections_are_limited(launch, new_partner, mark):
     partner, held = new_partner(), Held()
     partner.on(mark, held)
