@@ -51,7 +51,10 @@ static void begin_body(struct wire *wire, struct reply *reply)
     wire->keep_alive = keep && reply->codings == 0;
     if (wire->head_method || reply->status == 204 || reply->status == 304) {
         bool odd = reply->status == 204 && reply->has_length && reply->length > 0;
-        wire->keep_alive = wire->keep_alive && !odd; /* the body that can't be may come, in the next answer's place */
+        bool open = wire->head_method && reply->status != 204 && reply->status != 304 && !reply->has_length;
+        /* Odd: the body that can't be may come, in the next answer's place. Open: without HEAD the close would be its
+         * end, and a partner that closes all the same does it just as the next call goes out. */
+        wire->keep_alive = wire->keep_alive && !odd && !open;
         wire->state = WIRE_DONE;
     } else if (reply->codings > 0) {
         bool one = reply->codings == 1;

@@ -209,6 +209,12 @@ static void head_has_no_body(void **state)
         assert_true(reply.head_done);
     }
     begin(true);
+    assert_int_equal(feed(heads[0], strlen(heads[0])), 0);
+    assert_true(wire.keep_alive);
+    begin(true);
+    assert_int_equal(feed(heads[2], strlen(heads[2])), 0);
+    assert_false(wire.keep_alive); /* to GET it would end with the connection: it may be closed now, too */
+    begin(true);
     assert_int_equal(feed("HTTP/1.1 100 C\r\n\r\n", 18), 0);
     assert_int_equal(wire.state, WIRE_STATUS); /* an interim answer ends nothing */
 }
