@@ -353,8 +353,11 @@ static void take_fresh(struct connection *conn, const char *data, size_t len)
     size_t taken = take_apart(conn, data, len);
     if (taken == len || conn->step == CONNECTION_GONE)
         return;
-    if (!in_room(conn, len - taken)) { /* no answer was due on what is lost: whole requests were taken */
-        connection_end(conn);
+    if (!in_room(conn, len - taken)) { /* the answer to what was taken is the last one; else none was due */
+        conn->keep = false;
+        conn->unread = true;
+        if (conn->step != CONNECTION_CALL)
+            connection_end(conn);
         return;
     }
     memcpy(conn->in, data + taken, len - taken);
