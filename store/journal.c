@@ -341,14 +341,15 @@ enum store_error journal_read(struct journal *journal, uint64_t seq, uint64_t *l
     return STORE_OK;
 }
 
-/* A batch begins at a block of its own, and its head names this journal: what is within one is not taken for one. */
+/* A batch begins at a block of its own, and its head names this journal: what is within one is not taken for one. The
+ * file was filled before it got its number, so that no write that was torn leaves it shorter. */
 bool journal_goes_on(const struct journal *journal, uint64_t last)
 {
     uint64_t seq;
     size_t len;
     char *bytes = malloc(JOURNAL_BYTES);
     ssize_t got = bytes == NULL ? -1 : pread(journal->fd, bytes, JOURNAL_BYTES, BLOCK);
-    bool found = got < 0;
+    bool found = got < (ssize_t)JOURNAL_BYTES;
     for (size_t at = 0, all = got < 0 ? 0 : (size_t)got; at + HEAD_BYTES <= all && !found; at += BLOCK)
         found =
             get_u64(bytes + at + 16) > last && read_head(bytes + at, BATCH_MAGIC, journal->id, all - at, &seq, &len);

@@ -53,8 +53,8 @@ enum store_error journal_read(struct journal *journal, uint64_t seq, uint64_t *l
     __attribute__((warn_unused_result));
 
 /* After journal_read(), for a journal that nobody writes to: is a whole batch above `last` in the file? Each is written
- * when the one before is synced, so then it is that one, or data.mdb, that was lost. True also when it can't be read.
- */
+ * when the one before is synced, so then it is that one, or data.mdb, that was lost. True also when it can't be read,
+ * or has become shorter. */
 bool journal_goes_on(const struct journal *journal, uint64_t last);
 
 /* The batches in memory, one after the other, each with its changes. *at begins as 0. False: none is left. */

@@ -78,6 +78,8 @@ enum store_error store_open(const struct store_options *options, struct store **
     uint64_t max_size = options->max_size > MAX_SIZE_LEAST ? options->max_size : MAX_SIZE_LEAST;
     enum store_error error = open_folder(options->path, false, out, why, why_cap);
     if (error == STORE_OK)
+        error = tail_look_for_data(options->path, why, why_cap);
+    if (error == STORE_OK)
         error = db_open(options->path, max_size, false, &(*out)->db, why, why_cap);
     if (error == STORE_OK)
         error = folder_sync(options->path, why, why_cap);

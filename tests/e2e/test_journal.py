@@ -255,6 +255,41 @@ def test_no_start_without_the_journal(gate):
         assert token <= gate.fence(key) <= load.sent[key]
 
 
+@pytest.mark.parametrize("blocks", [1, 2, 5, 2000])
+def test_no_start_with_a_part_of_the_journal(gate, blocks):
+    """A copy of the folder that did not end, say: what a torn write leaves is never shorter."""
+    with Load(gate) as load:
+        gate.kill()
+    journal = gate.store / "journal"
+    whole = journal.read_bytes()
+    journal.write_bytes(whole[: blocks * 4096])
+    gate.spawn()
+    assert gate.wait() == 3
+    assert "journal" in "".join(gate.stderr)
+    done = gate.command("fences", "list")
+    assert done.returncode == 3 and "journal" in done.stderr, done
+    journal.write_bytes(whole)
+    gate.start()
+    for key, token in load.told.items():
+        assert token <= gate.fence(key) <= load.sent[key]
+
+
+@pytest.mark.parametrize("end", ["kill", "stop"])
+def test_no_new_store_beside_a_journal(gate, end):
+    """It would know no fence."""
+    gate.call("/pay/x", 5, "x")
+    getattr(gate, end)()
+    data, aside = gate.store / "data.mdb", gate.folder / "aside"
+    data.rename(aside)
+    gate.spawn()
+    assert gate.wait() == 3
+    assert "no data.mdb" in "".join(gate.stderr)
+    assert not data.exists()
+    aside.rename(data)
+    gate.start()
+    assert gate.fence("x") == 5
+
+
 def test_programs_of_before_refuse_it(gate):
     """Format 3 while a journal may hold something, 1 after an end in good order."""
     def version():

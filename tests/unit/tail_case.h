@@ -285,16 +285,18 @@ static inline enum store_error open_copy(struct tail_case *at, bool readonly)
     return error;
 }
 
-/* Changes the copy's journal: cut to `len` bytes, or (len 0) the byte at `at_byte` is another. */
+/* Changes the copy's journal: nothing was written behind `len` bytes, or (len 0) the byte at `at_byte` is another. */
 static inline void spoil_copy(struct tail_case *at, off_t len, off_t at_byte)
 {
     char path[128], byte = 0;
     path_in(path, at->crashed, JOURNAL_NAME);
     int fd = open(path, O_RDWR | O_CLOEXEC);
     assert_true(fd >= 0);
-    if (len > 0)
+    if (len > 0) {
+        off_t all = lseek(fd, 0, SEEK_END);
         assert_int_equal(ftruncate(fd, len), 0);
-    else
+        assert_int_equal(ftruncate(fd, all), 0);
+    } else
         assert_int_equal(pread(fd, &byte, 1, at_byte), 1);
     byte = (char)~byte;
     if (len == 0)

@@ -299,7 +299,7 @@ static void test_no_start_without_the_journal(void **state)
     assert_int_equal(open_copy(at, false), STORE_FORMAT);
     assert_int_equal(open_copy(at, true), STORE_FORMAT);
     copy_again(at, kept);
-    spoil_copy(at, 20, 0); /* in the middle of what says whose it is */
+    spoil_copy(at, 12, 0); /* in the middle of what says whose it is */
     assert_int_equal(open_copy(at, false), STORE_FORMAT);
     copy_again(at, kept);
     spoil_copy(at, 0, 12); /* the journal of another store */
