@@ -279,6 +279,35 @@ void journal_drop(struct journal *journal)
     journal->bytes.len = journal->end;
 }
 
+bool journal_is_of_another(const char *folder, uint64_t id)
+{
+    struct journal *journal;
+    char head[HEAD_BYTES];
+    uint64_t seq;
+    size_t len;
+    bool other = false;
+    if (open_file(folder, O_RDONLY, &journal) == 0 && pread(journal->fd, head, sizeof head, 0) == sizeof head) {
+        journal->id = get_u64(head + 8);
+        other = journal->id != id && read_head(head, FILE_MAGIC, journal->id, sizeof head, &seq, &len) &&
+                journal_goes_on(journal, 0);
+    }
+    journal_close(&journal);
+    return other;
+}
+
+void journal_remove(const struct journal *journal)
+{
+    if (journal_in_place(journal))
+        (void)unlink(journal->path);
+}
+
+void journal_forget(const char *folder)
+{
+    char path[PATH_CAP];
+    if (snprintf(path, sizeof path, "%s/" JOURNAL_NAME, folder) < (int)sizeof path)
+        (void)unlink(path);
+}
+
 bool journal_empty(const struct journal *journal)
 {
     return journal->end == 0;

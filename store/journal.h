@@ -43,6 +43,12 @@ enum store_error journal_write(struct journal *journal, uint64_t seq) __attribut
 void journal_drop(struct journal *journal);                 /* forgets what was added since journal_begin() */
 struct slice journal_newest(const struct journal *journal); /* changes of the batch that was written last */
 
+/* Is there a file whose batches belong to another data.mdb than the one that names `id` (0: none), or to a later state
+ * of it? Not when it has none. */
+bool journal_is_of_another(const char *folder, uint64_t id);
+void journal_remove(const struct journal *journal); /* its file */
+void journal_forget(const char *folder);            /* the file in this folder, whosever it is */
+
 bool journal_empty(const struct journal *journal);
 size_t journal_room(const struct journal *journal); /* bytes */
 void journal_restart(struct journal *journal);      /* data.mdb has it all */

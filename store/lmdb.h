@@ -39,10 +39,16 @@ struct db_floor {
     uint64_t token, time_ms;
 };
 
-/* The journal that belongs to this file, and the last of its batches that is in it; id 0: none. */
+/* The journal that belongs to this file, and the last of its batches that is in it; id 0: there never was one. One that
+ * this file needs no longer has JOURNAL_DONE for that, so that another one beside this file is found out. */
+#define JOURNAL_DONE UINT64_MAX
 struct db_journal {
     uint64_t id, seq;
 };
+static inline bool db_journal_lives(struct db_journal journal)
+{
+    return journal.id != 0 && journal.seq != JOURNAL_DONE;
+}
 
 struct buffer;
 struct change;

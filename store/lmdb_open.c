@@ -139,7 +139,10 @@ static int read_floor(struct db *db, MDB_txn *txn, uint64_t version)
 static bool names_journal(struct db *db, MDB_txn *txn)
 {
     MDB_val key = lmdb_val(journal_key), value;
-    return mdb_get(txn, db->table[DB_META], &key, &value) == 0 && value.mv_size == 16 && get_u64(value.mv_data) != 0;
+    if (mdb_get(txn, db->table[DB_META], &key, &value) != 0 || value.mv_size != 16)
+        return false;
+    const char *bytes = value.mv_data;
+    return db_journal_lives((struct db_journal){get_u64(bytes), get_u64(bytes + 8)});
 }
 
 /* Opens the tables, and in a new store makes them together with the format version: one transaction, so that a crash
@@ -322,7 +325,7 @@ void db_put_journal(struct db_txn *txn, struct db_journal journal)
     put_u64(value, journal.id);
     put_u64(value + 8, journal.seq);
     uint64_t plain = txn->db->floor.token == 0 ? DB_FORMAT_PLAIN : DB_FORMAT_FLOOR;
-    put_u64(version, journal.id == 0 ? plain : plain + DB_FORMAT_JOURNAL);
+    put_u64(version, db_journal_lives(journal) ? plain + DB_FORMAT_JOURNAL : plain);
     if (journal.id == 0)
         db_delete(txn, DB_META, journal_key);
     else

@@ -26,6 +26,17 @@ static enum store_error say_missing(const char *folder, char *why, size_t why_ca
     return STORE_FORMAT;
 }
 
+static enum store_error say_other(const char *folder, char *why, size_t why_cap)
+{
+    (void)snprintf(
+        why, why_cap,
+        "store %s: the `" JOURNAL_NAME "` holds changes of a gateway that was killed, and data.mdb is older "
+        "or of another store. Put the data.mdb back that was there with it; only if that is lost and this one "
+        "is meant, remove the journal",
+        folder);
+    return STORE_FORMAT;
+}
+
 static enum store_error say_damaged(const char *folder, char *why, size_t why_cap)
 {
     (void)snprintf(
@@ -89,9 +100,9 @@ enum store_error tail_recover(struct db *db, const char *folder, uint64_t *batch
     *batches = 0;
     db_begin(db, &txn);
     struct db_journal is = db_journal(&txn);
-    if (txn.error == 0 && is.id == 0) {
+    if (txn.error == 0 && !db_journal_lives(is)) {
         db_abort(&txn);
-        return STORE_OK;
+        return journal_is_of_another(folder, is.id) ? say_other(folder, why, why_cap) : STORE_OK;
     }
     enum store_error error = db_txn_error(&txn);
     if (error == STORE_OK)
@@ -108,7 +119,7 @@ enum store_error tail_recover(struct db *db, const char *folder, uint64_t *batch
         db_abort(&txn);
         return say_damaged(folder, why, why_cap);
     }
-    db_put_journal(&txn, (struct db_journal){0}); /* in the same commit: done once */
+    db_put_journal(&txn, (struct db_journal){is.id, JOURNAL_DONE}); /* in the same commit: done once */
     if (error == STORE_OK)
         error = db_commit(&txn);
     else
@@ -151,7 +162,9 @@ bool tail_wait(struct db *db, const char *folder)
         bool served = folder_served(folder); /* before the look: who ends meanwhile has settled */
         if (!look(db, &is))
             return false;
-        if (is.id == 0 || (is.id == wanted.id && is.seq >= wanted.seq))
+        if (!db_journal_lives(is))
+            return served || !journal_is_of_another(folder, is.id);
+        if (is.id == wanted.id && is.seq >= wanted.seq)
             return true;
         if (is.id != wanted.id) {
             wanted = is;

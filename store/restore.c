@@ -223,6 +223,8 @@ static enum store_error fill_folder(struct job *job)
     db_close(&job->db);
     buffer_free(&job->scratch);
     if (error == STORE_OK)
+        journal_forget(job->restore->path);
+    if (error == STORE_OK)
         error = part_finish(&job->part, job->why, job->why_cap);
     part_drop(&job->part);
     return error;

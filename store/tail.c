@@ -209,7 +209,7 @@ static bool commit(struct writer *w)
         return false;
     }
     if (tail->spoilt)
-        db_put_journal(&tail->batch.txn, (struct db_journal){0});
+        db_put_journal(&tail->batch.txn, (struct db_journal){tail->id, JOURNAL_DONE});
     else
         db_put_journal(&tail->batch.txn, (struct db_journal){tail->id, tail->seq});
     enum store_error error = db_commit(&tail->batch.txn);
@@ -230,7 +230,7 @@ static bool disown_journal(struct writer *w)
     if (!tail->spoilt || !tail->named)
         return true;
     db_begin(w->db, &txn);
-    db_put_journal(&txn, (struct db_journal){0});
+    db_put_journal(&txn, (struct db_journal){tail->id, JOURNAL_DONE});
     tail->named = db_commit(&txn) != STORE_OK;
     if (tail->named)
         writer_trouble_write(w, db_txn_error_text(&txn));
@@ -312,8 +312,9 @@ void tail_start(struct writer *w, const char *folder)
 void tail_stop(struct writer *w)
 {
     struct tail *tail = &w->tail;
-    if (tail->journal != NULL && tail_settle(w) && tail->named)
-        (void)name_journal(w, (struct db_journal){0}); /* should it fail, the next start finds nothing to do */
+    const struct db_journal done = {tail->id, JOURNAL_DONE};
+    if (tail->journal != NULL && tail_settle(w) && tail->named && name_journal(w, done) == STORE_OK)
+        journal_remove(tail->journal); /* should either fail, the next start finds nothing to do */
     give_up_transaction(tail);
     journal_close(&tail->journal);
     overlay_free(&tail->overlay);

@@ -274,11 +274,10 @@ def test_no_start_with_a_part_of_the_journal(gate, blocks):
         assert token <= gate.fence(key) <= load.sent[key]
 
 
-@pytest.mark.parametrize("end", ["kill", "stop"])
-def test_no_new_store_beside_a_journal(gate, end):
+def test_no_new_store_beside_a_journal(gate):
     """It would know no fence."""
     gate.call("/pay/x", 5, "x")
-    getattr(gate, end)()
+    gate.kill()
     data, aside = gate.store / "data.mdb", gate.folder / "aside"
     data.rename(aside)
     gate.spawn()
@@ -288,6 +287,38 @@ def test_no_new_store_beside_a_journal(gate, end):
     aside.rename(data)
     gate.start()
     assert gate.fence("x") == 5
+
+
+def test_no_start_with_an_older_data_mdb(gate, tmp_path):
+    """One of before a stop in good order, put back after a kill: the journal is not its own, and is newer."""
+    with Load(gate) as load:
+        pass
+    assert gate.stop() == 0
+    assert not (gate.store / "journal").exists()  # nothing is left that could belong to anything
+    data = gate.store / "data.mdb"
+    older = data.read_bytes()
+    gate.start()
+    with Load(gate, first=max(load.told.values()) + 1) as load:
+        gate.kill()
+    newer = data.read_bytes()
+    data.write_bytes(older)
+    gate.spawn()
+    assert gate.wait() == 3
+    assert "older or of another store" in "".join(gate.stderr)
+    for name in (("fences", "list"), ("verify",)):
+        done = gate.command(*name)
+        assert done.returncode == 3 and "journal" in done.stderr, done
+    data.write_bytes(newer)
+    gate.start()
+    for key, token in load.told.items():
+        assert token <= gate.fence(key) <= load.sent[key]
+    assert gate.command("backup", tmp_path / "copy").returncode == 0
+    gate.kill()
+    data.unlink()
+    assert run("restore", tmp_path / "copy", "--store", gate.store).returncode == 0  # and its journal with it
+    gate.start()
+    for key, token in load.told.items():
+        assert token <= gate.fence(key) <= load.sent[key]
 
 
 def test_programs_of_before_refuse_it(gate):
