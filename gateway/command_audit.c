@@ -184,7 +184,7 @@ static int show_once(const struct store_place *place, struct listing *listing)
         command_complain("audit", "out of memory, try a smaller --limit");
         status = COMMAND_STORE;
     }
-    if (status == COMMAND_DONE && table->count == 0 && !table->json)
+    if (status == COMMAND_DONE && table->count == 0 && !table->json && !command_behind())
         hint_complain(place, "no record matches", listing->filter, hint_records);
     if (status == COMMAND_DONE && !table_print(table, "audit", listing->filter->descending))
         status = COMMAND_STORE;

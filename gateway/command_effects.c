@@ -115,7 +115,7 @@ static int show(const struct arguments *arguments, enum effects_state state)
     if (status == COMMAND_DONE && table->failed) {
         command_complain("effects", "out of memory");
         status = COMMAND_STORE;
-    } else if (status == COMMAND_DONE && table->count == 0 && !arguments->line.json) {
+    } else if (status == COMMAND_DONE && table->count == 0 && !arguments->line.json && !command_behind()) {
         command_complain("effects", nothing[state]);
     }
     if (status == COMMAND_DONE && !table_print(table, "effects", false))

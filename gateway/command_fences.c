@@ -104,6 +104,8 @@ static int show(const struct arguments *arguments)
     if (status == COMMAND_DONE && listing.table.failed) {
         command_complain("fences", "out of memory");
         status = COMMAND_STORE;
+    } else if (status == COMMAND_DONE && listing.table.count == 0 && command_behind()) {
+        status = COMMAND_STORE;
     } else if (status == COMMAND_DONE && one && listing.table.count == 0) {
         const struct audit_filter key = {.ns = arguments->line.ns, .key = arguments->key};
         hint_complain(&arguments->line.place, "No token has been accepted for this key", &key, hint_key);

@@ -279,6 +279,8 @@ static int run(struct command_line *line)
     if (status == COMMAND_DONE && story.failed) {
         command_complain("history", "out of memory, try a smaller --limit");
         status = COMMAND_STORE;
+    } else if (status == COMMAND_DONE && story.len == 0 && command_behind()) {
+        status = COMMAND_STORE;
     } else if (status == COMMAND_DONE && story.len == 0) {
         const struct audit_filter key = {.ns = line->ns, .key = arguments->key};
         hint_complain(&line->place, "Nothing is known of this key: no token was accepted, no call recorded", &key,

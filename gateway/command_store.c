@@ -47,6 +47,11 @@ void command_tell_behind(const char *command, const struct store *store)
     behind = true;
 }
 
+bool command_behind(void)
+{
+    return behind;
+}
+
 int command_status(int status)
 {
     return status == COMMAND_DONE && behind ? COMMAND_STORE : status;

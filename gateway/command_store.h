@@ -43,6 +43,7 @@ int place_complain(const struct store_place *place, enum store_error error, cons
 void command_complain(const char *command, const char *text);
 /* Says when what the store's gateway recorded last can't be seen in this store, opened for reading. */
 void command_tell_behind(const char *command, const struct store *store);
+bool command_behind(void); /* that was said: what is not found may be there all the same */
 /* The exit status of a command that has come to `status`: who reads what was shown must not take it for the state of
  * things when that was said. */
 int command_status(int status);

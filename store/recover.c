@@ -127,7 +127,7 @@ enum store_error tail_recover(struct db *db, const char *folder, uint64_t *batch
     if (error != STORE_OK)
         (void)snprintf(why, why_cap, "store %s: cannot bring the journal into data.mdb: %s", folder,
                        error == STORE_FULL ? "no room; raise store.max_size or free disk space"
-                                           : "reading or writing failed");
+                                           : "reading or writing failed; is the disk full?");
     return error;
 }
 

@@ -25,7 +25,7 @@
 #define AGAIN_MS 1000
 #define ALONE_US 5000
 #define DISK_PART 16                    /* the journal takes no more of the disk's free room */
-#define OPS_MAX 8192                    /* most operations in the transaction */
+#define OPS_MAX 16384                   /* most operations in the transaction */
 #define OPS_WORTH 1536                  /* with room for fewer than that it does not pay */
 #define OPS_LEAST CHUNK_OPS             /* with room for fewer than that it is time: the next chunk might not fit */
 #define SPARE_PART 4                    /* of the free room, in operations */

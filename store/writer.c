@@ -271,10 +271,19 @@ static struct store_op *take(struct writer *w, uint64_t until_ms)
     return list;
 }
 
+/* Who is woken in the middle of a worker's turn need not run before its end: by then more has come. Where they share a
+ * core, a batch is larger so, and each operation cheaper. Without it all is as right. */
+static void batch_scheduling(void)
+{
+    const struct sched_param none = {0};
+    (void)pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
+}
+
 static void *writer_main(void *arg)
 {
     struct writer *w = arg;
     pthread_setname_np(pthread_self(), "fg-writer");
+    batch_scheduling();
     while (!w->last) {
         uint64_t until_ms = w->next_tick_ms;
         if (tail_due(w, monotonic_ms(), &until_ms))
