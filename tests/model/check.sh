@@ -2,7 +2,7 @@
 # Lets spin explore fencegate.pml in every interleaving: as it is, where every property has to hold, and with planted
 # mistakes, each of which has to break the property named beside it.
 #   check.sh              what CI runs: under a minute, under 1 GB
-#   check.sh long         four requests; every fault at once and two crashes: some minutes, 9 GB
+#   check.sh long         four requests; every fault at once and two crashes: some minutes, up to 16 GB
 #   check.sh wide         four requests, every fault, ten minutes, hashes in place of states: a search, no proof
 #   check.sh story NAME   how a planted mistake does its harm, step by step
 # Work goes to the folder named by MODEL_BUILD (build/model).
@@ -143,8 +143,8 @@ long)
     short
     hash=26
     holds everything 9000 -DCRASHES=2 -DDYING -DFAILING -DRESETS -DTIMERS -DABORT -DREJECT
-    holds four 9000 -DN=4
-    holds four-two-keys 9000 -DN=4 -DKEYS=2
+    holds four 16000 -DN=4
+    holds four-two-keys 16000 -DN=4 -DKEYS=2
     ;;
 wide)
     make_pan wide "-O2 -DBITSTATE" -DN=4 -DCRASHES=1 -DFAILING -DRESETS -DTIMERS -DABORT
