@@ -115,7 +115,7 @@ unit: $(UNIT) ## build and run the unit tests; ONLY="test_store test_gate" picks
 	@tests/run-unit.sh $(if $(ONLY),$(ONLY:%=$(BUILD)/tests/unit/%),$(UNIT))
 model: deps-test ## order and durability in every interleaving, and planted mistakes that must be found (spin)
 	@MODEL_BUILD=$(BUILD)/model tests/model/check.sh
-model-long: deps-test ## the same with four requests, and with every fault at once (some minutes, up to 16 GB)
+model-long: deps-test ## the same with four requests, and with every fault at once (some minutes, up to 12 GB)
 	@MODEL_BUILD=$(BUILD)/model tests/model/check.sh long
 e2e: all deps-test ## run the end-to-end tests; FILES="tests/e2e/test_once.py" picks some
 	@printf '  E2E    %s\n' '$(BUILD)/fencegate'

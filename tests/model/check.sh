@@ -2,7 +2,7 @@
 # Lets spin explore fencegate.pml in every interleaving: as it is, where every property has to hold, and with planted
 # mistakes, each of which has to break the property named beside it.
 #   check.sh              what CI runs: under a minute, under 1 GB
-#   check.sh long         four requests; every fault at once and two crashes: some minutes, up to 16 GB
+#   check.sh long         four requests; every fault at once and two crashes: some minutes, up to 12 GB
 #   check.sh wide         four requests, every fault, ten minutes, hashes in place of states: a search, no proof
 #   check.sh story NAME   how a planted mistake does its harm, step by step
 # Work goes to the folder named by MODEL_BUILD (build/model).
