@@ -234,6 +234,7 @@ static void work(struct worker *worker)
         more = worker->inbox_due && inbox_drain(&worker->inbox);
         worker->inbox_due = false;
         more = upstream_run(worker->upstream) || more;
+        hand_over(worker); /* before answers go out: what a client does next is recorded after what it was told */
         more = inbound_run(worker->inbound) || more;
     } while (more && !worker->stop);
 }
