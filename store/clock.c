@@ -12,6 +12,11 @@ uint64_t clock_us(void)
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
+uint64_t clock_ms(void)
+{
+    return clock_us() / 1000;
+}
+
 uint64_t trusted_ms(struct trusted_clock *clock, uint64_t wall_ms, uint64_t boot_ms, bool *leapt)
 {
     int64_t offset = (int64_t)wall_ms - (int64_t)boot_ms;

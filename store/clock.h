@@ -15,6 +15,7 @@ struct trusted_clock { /* zero-initialise */
 };
 
 uint64_t clock_us(void); /* monotonic, microseconds */
+uint64_t clock_ms(void); /* the same, milliseconds */
 
 /* The trusted time for the wall clock's `wall_ms`, `boot_ms` after boot. *leapt: a leap was noticed just now. Pure. */
 uint64_t trusted_ms(struct trusted_clock *clock, uint64_t wall_ms, uint64_t boot_ms, bool *leapt);

@@ -12,10 +12,10 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "store/apply.h"
 #include "store/block.h"
+#include "store/clock.h"
 #include "store/fence.h"
 #include "store/handle.h"
 #include "store/overlay.h"
@@ -342,20 +342,13 @@ static void scan_begin(struct scan *scan, struct store_reader *reader, const str
         scan->table = DB_AUDIT_BY_KEY;
 }
 
-static uint64_t monotonic_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 /* Looks for one record more than the limit: whether there is a next page is known, not guessed. */
 static enum store_error run_scan(struct scan *scan, bool (*each)(void *arg, const struct audit_record *record),
                                  void *arg, uint64_t *next_after)
 {
     size_t left = scan->filter->limit;
     uint64_t last = 0;
-    uint64_t patience_ms = scan->filter->patience_ms, began_ms = patience_ms == 0 ? 0 : monotonic_ms();
+    uint64_t patience_ms = scan->filter->patience_ms, began_ms = patience_ms == 0 ? 0 : clock_ms();
     bool patient = true;
     *next_after = 0;
     while (!scan->ended && scan->error == STORE_OK && scan->looks > 0 && patient) {
@@ -373,7 +366,7 @@ static enum store_error run_scan(struct scan *scan, bool (*each)(void *arg, cons
             last = scan->copies[i].id;
             left = each(arg, &record) ? left - 1 : 0;
         }
-        patient = patience_ms == 0 || monotonic_ms() - began_ms < patience_ms;
+        patient = patience_ms == 0 || clock_ms() - began_ms < patience_ms;
     }
     if (!scan->ended)
         *next_after = scan->at;

@@ -32,11 +32,6 @@
 #define REMOVALS_PER_OP 2               /* what retention removes takes room, too; see PAGES_PER_REMOVAL */
 #define BYTES_LEAST (JOURNAL_BYTES / 4) /* of room in the journal, else it is time */
 
-static uint64_t monotonic_ms(void)
-{
-    return clock_us() / 1000;
-}
-
 static void give_up_transaction(struct tail *tail)
 {
     if (tail->open)
@@ -144,7 +139,7 @@ static void note_kept(struct writer *w)
 {
     struct tail *tail = &w->tail;
     if (!tail->held)
-        tail->since_ms = monotonic_ms();
+        tail->since_ms = clock_ms();
     tail->held = true;
     tail->room -= tail->spent < tail->room ? tail->spent : tail->room;
     overlay_take(tail->overlay, journal_newest(tail->journal));
@@ -250,7 +245,7 @@ bool tail_settle(struct writer *w)
         journal_restart(tail->journal);
         overlay_clear(tail->overlay);
     } else {
-        tail->again_ms = monotonic_ms() + AGAIN_MS;
+        tail->again_ms = clock_ms() + AGAIN_MS;
     }
     told_settled(w, all);
     return all;

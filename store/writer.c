@@ -41,13 +41,6 @@
 #define TICK_MS 1000
 #define SETTLE_PATIENCE_S 1
 
-static uint64_t monotonic_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 void writer_notice(struct writer *w, enum store_notice weight, const char *text)
 {
     if (w->options.notice)
@@ -242,7 +235,7 @@ void writer_run(struct writer *w, struct store_op *list)
     w->held = NULL;
     w->held_end = &w->held;
     while (list) {
-        uint64_t now_ms = monotonic_ms(), unused = UINT64_MAX;
+        uint64_t now_ms = clock_ms(), unused = UINT64_MAX;
         if (tail_due(w, now_ms, &unused))
             (void)!tail_settle(w);          /* should it fail, the chunk shows it */
         if (!w->tail.held && !w->tail.open) /* it may make room, in a transaction of its own */
@@ -286,17 +279,17 @@ static void *writer_main(void *arg)
     batch_scheduling();
     while (!w->last) {
         uint64_t until_ms = w->next_tick_ms;
-        if (tail_due(w, monotonic_ms(), &until_ms))
+        if (tail_due(w, clock_ms(), &until_ms))
             (void)!tail_settle(w);
         else
             tail_answer(w);
         struct store_op *list = take(w, until_ms);
         if (list || w->last)
             writer_run(w, list);
-        uint64_t now = monotonic_ms();
+        uint64_t now = clock_ms();
         if (now >= w->next_tick_ms && !w->last) {
             writer_tick(w);
-            w->next_tick_ms = monotonic_ms() + TICK_MS;
+            w->next_tick_ms = clock_ms() + TICK_MS;
         }
     }
     tail_stop(w);
@@ -340,7 +333,7 @@ enum store_error writer_start(struct db *db, const struct store_options *options
     w->full.gone = "store: there is room again";
     w->health.in_doubt = left->in_doubt;
     w->health.in_doubt_since_ms = left->oldest_ms;
-    w->next_tick_ms = monotonic_ms() + TICK_MS;
+    w->next_tick_ms = clock_ms() + TICK_MS;
     if (init_locks(w) != 0) {
         free(w);
         return STORE_IO;

@@ -99,8 +99,6 @@ static void tend(struct writer *w)
         writer_run(w, NULL);
     if (!tail_settle(w)) /* where that went; what follows begins transactions of its own */
         return;
-    if (!tail_settle(w))
-        return;
     if (w->failing.shown && !w->failing.seen)
         probe(w);
     if (!w->failing.shown && atomic_load_explicit(&w->retain_ms, memory_order_relaxed) != 0)
