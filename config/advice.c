@@ -171,6 +171,8 @@ static void partner(const struct advice *advice, const struct config_route *rout
 void config_warnings(const struct config *config, void (*warn)(void *arg, const char *line), void *arg)
 {
     struct advice advice = {.warn = warn, .arg = arg};
+    for (const struct config_remark *remark = config->remarks; remark != NULL; remark = remark->next)
+        warn(arg, remark->line);
     listeners(&advice, config);
     limits(&advice, config);
     for (size_t i = 0; i < config->route_count; i++) {

@@ -199,6 +199,10 @@ static void fail_syntax(struct conf_reader *reader, const char *text, const json
     case json_error_out_of_memory: conf_fail_file(reader, 0, "out of memory", NULL); return;
     default: break;
     }
+    if (strncmp(text, "\xef\xbb\xbf", 3) == 0) {
+        conf_fail_file(reader, 1, "expected JSON, got a byte order mark (EF BB BF): save the file without it", NULL);
+        return;
+    }
     const char *near = strstr(error->text, " near ");
     snprintf(plain, sizeof(plain), "%.*s", (int)(near != NULL ? (size_t)(near - error->text) : strlen(error->text)),
              error->text);
@@ -258,6 +262,7 @@ static void read_document(struct conf_reader *reader, struct config *config)
     conf_read_object(reader, &root, json, &document, config);
     if (!reader->failed)
         check_listeners(reader, &root, config);
+    config->remarks = reader->remarks;
     json_decref(json);
     json_memory_close();
 }

@@ -22,6 +22,12 @@ struct config_header {
     const char *value; /* a secret when it came from a file or the environment: never shown anywhere */
 };
 
+/* A warning that what was read gives cause for; config_warnings() passes it on. */
+struct config_remark {
+    const char *line;
+    struct config_remark *next;
+};
+
 struct config_secret {
     const unsigned char *bytes;
     size_t len;
@@ -98,6 +104,7 @@ struct config {
     bool log_access;
     const struct config_route *routes; /* in the file's order */
     size_t route_count;
+    const struct config_remark *remarks;
 };
 
 /* Reads `file`. On failure returns NULL and `error` holds one line: the file, then the line (syntax,
@@ -110,6 +117,10 @@ void config_warnings(const struct config *config, void (*warn)(void *arg, const 
 /* Names, one call each, the settings that differ but can't change while running: listen, admin, store, workers. */
 void config_fixed_changes(const struct config *running, const struct config *fresh,
                           void (*report)(void *arg, const char *name), void *arg);
+
+/* What is wrong with an admin token as its file has it; NULL: nothing. The line end is cut from *len. */
+enum { CONFIG_TOKEN_MIN = 16, CONFIG_TOKEN_MAX = 1024 };
+const char *config_token_problem(const char *text, size_t *len);
 
 const struct config *config_ref(const struct config *config); /* any thread */
 void config_unref(const struct config **config);              /* any thread; clears *config */

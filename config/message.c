@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "config/config.h"
+
 static void put(struct conf_reader *reader, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 static void put_list(struct conf_reader *reader, const char *format, va_list list)
@@ -101,6 +103,25 @@ void conf_fail(struct conf_reader *reader, const struct conf_where *at, const ch
     va_start(list, format);
     put_list(reader, format, list);
     va_end(list);
+}
+
+void conf_remark(struct conf_reader *reader, const struct conf_where *at, const char *format, ...)
+{
+    char line[1024];
+    va_list list;
+    struct conf_reader text = {.error = line, .error_cap = sizeof(line)};
+    struct config_remark *remark = conf_store_array(reader, 1, sizeof(*remark)), **end = &reader->remarks;
+    put_path(&text, at);
+    put(&text, ": ");
+    va_start(list, format);
+    put_list(&text, format, list);
+    va_end(list);
+    if (remark == NULL || (remark->line = conf_store_text(reader, line, text.error_len)) == NULL)
+        return;
+    remark->next = NULL;
+    while (*end != NULL)
+        end = &(*end)->next;
+    *end = remark;
 }
 
 static const char *type_name(const json_t *value)

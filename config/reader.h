@@ -15,6 +15,8 @@
 
 #include "config/arena.h"
 
+struct config_remark;
+
 struct conf_reader {
     struct conf_arena arena; /* what the structure points to */
     const char *file;        /* as given, for messages */
@@ -22,6 +24,7 @@ struct conf_reader {
     char *error;
     size_t error_cap, error_len;
     bool failed;
+    struct config_remark *remarks; /* in the arena */
 };
 
 /* A place in the document, on the stack of the functions that walk it. */
@@ -55,6 +58,10 @@ void conf_fail_value(struct conf_reader *reader, const struct conf_where *at, co
 void conf_fail_type(struct conf_reader *reader, const struct conf_where *at, const json_t *value, const char *expected);
 /* The same before there is a document: "FILE: ..." or, with a line, "FILE:LINE: ...". */
 void conf_fail_file(struct conf_reader *reader, int line, const char *text, const char *name);
+
+/* A warning about what stands at `at`; for config_warnings(). */
+void conf_remark(struct conf_reader *reader, const struct conf_where *at, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* `text` cut to `cap` and with all but printable ASCII escaped, so that no value can forge a line. */
 #define CONF_QUOTED 80 /* for keys and values */

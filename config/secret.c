@@ -8,19 +8,33 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "config/config.h"
 #include "config/file.h"
 
 #define SECRET_MAX 16384
 #define PEM_MAX (4 * 1024 * 1024)
 
-/* What is wrong with a value that goes into a header; NULL: nothing. A value of blanks counts as empty: libcurl
- * would leave the header out, and the call would go out without its credentials. */
+/* An editor's mark of an encoding, which is no part of the value and does not show. NULL: there is none. */
+static const char *mark_problem(const char *value, size_t len)
+{
+    if (len >= 3 && memcmp(value, "\xef\xbb\xbf", 3) == 0)
+        return "begins with a byte order mark (EF BB BF), which would be part of the value: save it without";
+    if (len >= 2 && (memcmp(value, "\xff\xfe", 2) == 0 || memcmp(value, "\xfe\xff", 2) == 0))
+        return "is UTF-16 by its byte order mark: save it as plain ASCII or UTF-8 without a mark";
+    return NULL;
+}
+
+/* What is wrong with a value that goes into a header; NULL: nothing. A value of blanks counts as empty: a partner that
+ * gets it would take the call for one without credentials. */
 static const char *value_problem(const char *value, size_t len)
 {
     bool visible = false;
     if (len > SECRET_MAX)
         return "is longer than 16384 bytes";
+    if (mark_problem(value, len) != NULL)
+        return mark_problem(value, len);
     for (size_t i = 0; i < len; i++) {
         unsigned char byte = (unsigned char)value[i];
         if (byte == '\r' || byte == '\n')
@@ -32,8 +46,47 @@ static const char *value_problem(const char *value, size_t len)
     return visible ? NULL : "is empty";
 }
 
+/* One line end, of either kind. */
+static size_t without_line_end(const char *data, size_t len)
+{
+    if (len == 0 || data[len - 1] != '\n')
+        return len;
+    return len > 1 && data[len - 2] == '\r' ? len - 2 : len - 1;
+}
+
+const char *config_token_problem(const char *text, size_t *len)
+{
+    *len = without_line_end(text, *len);
+    if (mark_problem(text, *len) != NULL)
+        return mark_problem(text, *len);
+    if (*len == 0)
+        return "is empty: write a token into the file, or remove it where the gateway made it itself";
+    if (*len < CONFIG_TOKEN_MIN)
+        return "is shorter than 16 bytes, which can be guessed";
+    if (*len > CONFIG_TOKEN_MAX)
+        return "is longer than 1024 bytes";
+    for (size_t i = 0; i < *len; i++)
+        if (text[i] < 0x21 || text[i] > 0x7E)
+            return "must be one line of visible ASCII without blanks: a header can't carry anything else";
+    return NULL;
+}
+
+/* A secret that every user of the machine can read is none; the file is used all the same, since mounted secrets often
+ * are so and the mode is not always the operator's to choose. */
+static void look_at_mode(struct conf_reader *reader, const struct conf_where *at, const char *path)
+{
+    struct stat info;
+    char quoted[CONF_QUOTED_PATH];
+    if (stat(path, &info) != 0 || (info.st_mode & (S_IROTH | S_IWOTH)) == 0)
+        return;
+    conf_quote(path, quoted, sizeof(quoted));
+    conf_remark(reader, at, "every user of this machine can %s %s (mode %04o)",
+                (info.st_mode & S_IWOTH) != 0 ? "change" : "read", quoted, (unsigned)(info.st_mode & 07777));
+}
+
 /* Reads and checks; the caller frees with conf_file_free(). NULL: failed. */
-static char *read_secret_file(struct conf_reader *reader, const struct conf_where *at, const char *path, size_t *len)
+static char *read_secret_file(struct conf_reader *reader, const struct conf_where *at, const char *path, size_t *len,
+                              const char *(*judge)(const char *text, size_t *len))
 {
     const char *problem;
     char quoted[CONF_QUOTED_PATH];
@@ -44,11 +97,8 @@ static char *read_secret_file(struct conf_reader *reader, const struct conf_wher
         return NULL;
     }
     size_t all = *len;
-    if (*len > 0 && data[*len - 1] == '\n')
-        (*len)--;
-    if (*len<all && * len> 0 && data[*len - 1] == '\r')
-        (*len)--;
-    problem = value_problem(data, *len);
+    problem = judge(data, len);
+    look_at_mode(reader, at, path);
     if (problem == NULL)
         return data;
     conf_fail(reader, at, "the value in %s %s", quoted, problem);
@@ -56,11 +106,17 @@ static char *read_secret_file(struct conf_reader *reader, const struct conf_wher
     return NULL;
 }
 
+static const char *judge_value(const char *text, size_t *len)
+{
+    *len = without_line_end(text, *len);
+    return value_problem(text, *len);
+}
+
 static const char *value_of_file(struct conf_reader *reader, const struct conf_where *at, const char *name)
 {
     size_t len;
     const char *path = conf_store_path(reader, name);
-    char *data = path != NULL ? read_secret_file(reader, at, path, &len) : NULL;
+    char *data = path != NULL ? read_secret_file(reader, at, path, &len, judge_value) : NULL;
     if (data == NULL)
         return NULL;
     const char *value = conf_store_text(reader, data, len);
@@ -119,7 +175,7 @@ void conf_read_token_file(struct conf_reader *reader, const struct conf_where *a
         return;
     }
     const char *path = conf_store_path(reader, name);
-    char *data = path != NULL ? read_secret_file(reader, at, path, &len) : NULL;
+    char *data = path != NULL ? read_secret_file(reader, at, path, &len, config_token_problem) : NULL;
     if (data != NULL)
         conf_file_free(data, len);
     *(const char **)to = path;
@@ -167,5 +223,7 @@ void conf_read_pem_file(struct conf_reader *reader, const struct conf_where *at,
     conf_file_free(data, len);
     if (problem != NULL)
         conf_fail(reader, at, "expected a PEM file with a %s, but %s %s", field->text, quoted, problem);
+    if (strcmp(field->text, "PRIVATE KEY") == 0)
+        look_at_mode(reader, at, path);
     *(const char **)to = path;
 }

@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "config/config.h"
 #include "gateway/headers.h"
 #include "gateway/log.h"
 
@@ -70,7 +71,7 @@ static bool make_token_file(const char *path, char *error, size_t error_cap)
     return ok;
 }
 
-/* At most the size of out->text; a longer file fills it, which check_token() refuses. */
+/* At most the size of out->text; a longer file fills it, which config_token_problem() refuses. */
 static bool read_token(int fd, struct admin_token *out)
 {
     out->len = 0;
@@ -90,38 +91,19 @@ static bool read_token(int fd, struct admin_token *out)
     return true;
 }
 
-static const char *check_token(struct admin_token *token)
-{
-    if (token->len > 0 && token->text[token->len - 1] == '\n') {
-        token->len--;
-    }
-    if (token->len == 0) {
-        return "is empty: write a token into it, or remove the file where the gateway made it itself";
-    }
-    if (token->len > ADMIN_TOKEN_MAX) {
-        return "is longer than 1024 bytes";
-    }
-    for (size_t i = 0; i < token->len; i++) {
-        if (token->text[i] < 0x21 || token->text[i] > 0x7e) {
-            return "must be one line of visible ASCII without blanks: a header can't carry anything else";
-        }
-    }
-    return NULL;
-}
-
-static bool load_from(const char *path, int fd, struct admin_token *out, char *error, size_t error_cap)
+static bool load_from(const char *path, int fd, bool own, struct admin_token *out, char *error, size_t error_cap)
 {
     struct stat info;
     if (fstat(fd, &info) != 0 || !read_token(fd, out)) {
         snprintf(error, error_cap, "%s: can't be read: %s", path, strerror(errno));
         return false;
     }
-    const char *wrong = check_token(out);
+    const char *wrong = config_token_problem(out->text, &out->len);
     if (wrong != NULL) {
-        snprintf(error, error_cap, "%s: %s", path, wrong);
+        snprintf(error, error_cap, "%s: the token %s", path, wrong);
         return false;
     }
-    if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    if (own && (info.st_mode & (S_IRWXG | S_IRWXO)) != 0) { /* the configuration warns about one that it names */
         log_message(LOG_WARN, "admin-token-exposed", "%s: others than its owner have access to this file (mode %04o)",
                     path, (unsigned)(info.st_mode & 07777));
     }
@@ -153,7 +135,7 @@ bool admin_token_load(const char *token_file, const char *store_path, struct adm
     if (fd < 0) {
         snprintf(error, error_cap, "%s: can't be opened: %s", path, strerror(errno));
     } else {
-        ok = load_from(path, fd, out, error, error_cap);
+        ok = load_from(path, fd, token_file == NULL, out, error, error_cap);
         close(fd);
     }
     free(path);

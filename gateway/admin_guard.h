@@ -7,16 +7,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define ADMIN_TOKEN_MAX 1024
+#include "config/config.h"
 
 struct admin_token {
-    char text[ADMIN_TOKEN_MAX + 2]; /* room for a line end and for seeing that the file is longer */
+    char text[CONFIG_TOKEN_MAX + 3]; /* room for a line end and for seeing that the file is longer */
     size_t len;
 };
 
 /* Reads token_file, or, when that is NULL, <store_path>/admin.token, which is made with mode 0600 when missing. One
- * line end is cut. False with one line in `error` that names the file and never its text: unreadable, empty, too long,
- * or bytes that no header can carry. Files that others can read are taken, with a warning in the log (a mounted secret
+ * line end is cut. False with one line in `error` that names the file and never its text: unreadable, or no usable
+ * token (config_token_problem()). Files that others can read are taken, with a warning in the log (a mounted secret
  * often is). */
 bool admin_token_load(const char *token_file, const char *store_path, struct admin_token *out, char *error,
                       size_t error_cap) __attribute__((warn_unused_result));

@@ -80,14 +80,15 @@ static bool dot_atom(const char *local, size_t len)
     return !dot;
 }
 
+/* RFC 5321: qtext, of which RFC 6531 makes any UTF-8, and pairs of a backslash and 32 to 126. It may be empty. */
 static bool quoted_local(const char *local, size_t len)
 {
-    if (len < 3 || local[0] != '"' || local[len - 1] != '"')
+    if (len < 2 || local[0] != '"' || local[len - 1] != '"')
         return false;
     for (size_t i = 1; i < len - 1; i++) {
         if (local[i] == '"')
             return false;
-        if (local[i] == '\\' && ++i == len - 1)
+        if (local[i] == '\\' && (++i == len - 1 || (unsigned char)local[i] > 126))
             return false;
     }
     return true;

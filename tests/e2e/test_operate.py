@@ -595,7 +595,7 @@ def test_after_a_crash_the_command_does_not_trust_the_old_address(launch, partne
 
 
 def test_with_a_token_file_the_configuration_is_needed(launch, partner, mark, tmp_path):
-    (tmp_path / "my.token").write_text("my-own-token\n")
+    (tmp_path / "my.token").write_text("my-own-token-of-some-length\n")
     gw = launch(route(partner), admin={"address": "127.0.0.1", "port": 0, "token_file": str(tmp_path / "my.token")})
     failed = command(gw, "store", "fences", "raise", mark, "7", "--reason", "r")
     assert failed.returncode == 3 and "admin.token" in failed.stderr and "give -c FILE" in failed.stderr

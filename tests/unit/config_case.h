@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "config/config.h"
@@ -34,6 +35,7 @@ static void write_file(const char *name, const char *data, size_t len)
     assert_non_null(file);
     assert_int_equal(fwrite(data, 1, len, file), len);
     assert_int_equal(fclose(file), 0);
+    assert_int_equal(chmod(path, 0600), 0);
 }
 
 static void write_text(const char *name, const char *text)
@@ -61,6 +63,11 @@ static int set_up(void **state)
     write_file("secret-nul", SECRET "\0x", sizeof(SECRET) + 1);
     write_text("secret-escape", "\033" SECRET);
     write_text("secret-empty", "");
+    write_text("secret-mark", "\xef\xbb\xbf" SECRET "\n");
+    write_file("secret-wide", "\xff\xfes\0k\0", 6);
+    write_text("token", "token-of-" SECRET "\n");
+    write_text("token-short", "fifteen-bytes-1\n");
+    write_text("token-mark", "\xef\xbb\xbftoken-of-" SECRET "\n");
     write_text("secret-newline", "\n");
     write_text("secret-blank", " \t\n");
     char *large = malloc(20000);

@@ -96,18 +96,33 @@ static void test_cuts_one_line_end(void **state)
     struct folder *folder = *state;
     struct admin_token token;
     char error[256];
-    put(folder->file, "secret\n", 7);
-    assert_true(admin_token_load(folder->file, "/nowhere", &token, error, sizeof error));
-    assert_int_equal(token.len, 6);
-    assert_true(admin_token_matches(&token, "Bearer secret"));
+    static const char *const ends[] = {"", "\n", "\r\n"};
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        char text[32];
+        snprintf(text, sizeof text, "sixteen-bytes-16%s", ends[i]);
+        put(folder->file, text, strlen(text));
+        assert_true(admin_token_load(folder->file, "/nowhere", &token, error, sizeof error));
+        assert_int_equal(token.len, 16);
+        assert_true(admin_token_matches(&token, "Bearer sixteen-bytes-16"));
+    }
 }
 
 static void test_refuses_bad_files(void **state)
 {
-    static const char *const bad[] = {"", "\n", "secret\n\n", "secret\r\n", "two words", "s\xc3\xa4"};
+    static const char *const bad[] = {"",
+                                      "\n",
+                                      "s",
+                                      "secret-of-15-by",
+                                      "secret-of-15-by\r\n",
+                                      "secret-of-sixteen-bytes\n\n",
+                                      "secret-of-sixteen-bytes\r",
+                                      "two words of a secret",
+                                      "secret-of-sixteen-b\xc3\xa4",
+                                      "\xef\xbb\xbfsecret-of-sixteen-bytes",
+                                      "\xff\xfes\0e\0c\0"};
     struct folder *folder = *state;
     struct admin_token token;
-    char error[256], longest[ADMIN_TOKEN_MAX + 2];
+    char error[256], longest[CONFIG_TOKEN_MAX + 2];
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         put(folder->file, bad[i], strlen(bad[i]));
         error[0] = '\0';
@@ -116,16 +131,19 @@ static void test_refuses_bad_files(void **state)
         assert_null(strstr(error, "secret"));
         assert_null(strchr(error, '\n'));
     }
-    put(folder->file, "a\0b", 3);
+    put(folder->file, bad[2], 1);
+    assert_false(admin_token_load(folder->file, folder->path, &token, error, sizeof error));
+    assert_non_null(strstr(error, "shorter than 16 bytes"));
+    put(folder->file, "secret-of-16-by\0tes", 19);
     assert_false(admin_token_load(folder->file, folder->path, &token, error, sizeof error));
     memset(longest, 'x', sizeof longest);
-    longest[ADMIN_TOKEN_MAX] = '\n';
-    put(folder->file, longest, ADMIN_TOKEN_MAX + 1);
+    longest[CONFIG_TOKEN_MAX] = '\n';
+    put(folder->file, longest, CONFIG_TOKEN_MAX + 1);
     assert_true(admin_token_load(folder->file, folder->path, &token, error, sizeof error));
-    put(folder->file, longest, ADMIN_TOKEN_MAX + 2);
+    put(folder->file, longest, CONFIG_TOKEN_MAX + 2);
     assert_false(admin_token_load(folder->file, folder->path, &token, error, sizeof error));
     memset(longest, 'x', sizeof longest);
-    put(folder->file, longest, ADMIN_TOKEN_MAX + 1);
+    put(folder->file, longest, CONFIG_TOKEN_MAX + 1);
     assert_false(admin_token_load(folder->file, folder->path, &token, error, sizeof error));
 }
 

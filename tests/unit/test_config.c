@@ -87,7 +87,7 @@ static void every_setting_arrives(void **state)
     (void)state;
     const struct config *config = load_good(
         "{'listen': {'address': '::1', 'port': 1}, 'admin': {'address': '10.0.0.1', 'port': 65535, 'token_file': "
-        "'secret'},"
+        "'token'},"
         "'store': {'path': '/x/y', 'max_size': '1MiB'}, 'workers': 3,"
         "'limits': {'connections': 1, 'in_flight': 2, 'headers': '1KiB', 'body': '0B', 'buffered': '3GiB',"
         "           'request_timeout': '1ms', 'idle_timeout': '2h'},"
@@ -109,7 +109,7 @@ static void every_setting_arrives(void **state)
     assert_int_equal(config->listen_port, 1);
     assert_string_equal(config->admin_address, "10.0.0.1");
     assert_int_equal(config->admin_port, 65535);
-    snprintf(path, sizeof(path), "%s/secret", folder);
+    snprintf(path, sizeof(path), "%s/token", folder);
     assert_string_equal(config->admin_token_file, path);
     assert_string_equal(config->store_path, "/x/y");
     assert_int_equal(config->store_max_size, 1 << 20);
@@ -299,6 +299,13 @@ static void collect(void *arg, const char *line)
     lines->count++;
 }
 
+/* The example's secrets are part of the source, and everybody's to read. */
+static void collect_but_modes(void *arg, const char *line)
+{
+    if (strstr(line, ": every user of this machine can read ") == NULL)
+        collect(arg, line);
+}
+
 static void example_loads_without_warnings(void **state)
 {
     char error[512] = "";
@@ -308,7 +315,7 @@ static void example_loads_without_warnings(void **state)
     assert_string_equal(error, "");
     assert_non_null(config);
     assert_int_equal(config->route_count, 4);
-    config_warnings(config, collect, &lines);
+    config_warnings(config, collect_but_modes, &lines);
     assert_string_equal(lines.text, "");
     config_unref(&config);
 }
@@ -439,6 +446,36 @@ static void warnings(void **state)
     warned(PATH("/a:b"), "$.routes[0].path: /a:b can be spelled in more than one way");
 }
 
+/* What every user of the machine can read is no secret. */
+static void secrets_that_others_can_read(void **state)
+{
+    static const struct {
+        const char *file, *json, *expected;
+        unsigned mode;
+    } rows[] = {
+        {"secret", SET("{'file': 'secret'}"), NULL, 0640},
+        {"secret", SET("{'file': 'secret'}"),
+         "$.routes[0].request_headers.set[\"X-A\"].file: every user of this machine can read /tmp/fencegate-config-",
+         0644},
+        {"secret", SET("{'file': 'secret'}"),
+         "$.routes[0].request_headers.set[\"X-A\"].file: every user of this machine can change /tmp/fencegate-config-",
+         0602},
+        {"token", TOP("'admin': {'token_file': 'token'}, "),
+         "$.admin.token_file: every user of this machine can read /tmp/fencegate-config-", 0604},
+        {"key.pem", ROUTE("'tls': {'cert_file': 'ca.pem', 'key_file': 'key.pem'}"),
+         "$.routes[0].tls.key_file: every user of this machine can read /tmp/fencegate-config-", 0444},
+        {"ca.pem", ROUTE("'tls': {'cert_file': 'ca.pem', 'key_file': 'key.pem'}"), NULL, 0644},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char path[256];
+        snprintf(path, sizeof(path), "%s/%s", folder, rows[i].file);
+        assert_int_equal(chmod(path, rows[i].mode), 0);
+        warned(rows[i].json, rows[i].expected);
+        assert_int_equal(chmod(path, 0600), 0);
+    }
+}
+
 static void names_of_fixed_changes(void **state)
 {
     static const struct {
@@ -450,7 +487,7 @@ static void names_of_fixed_changes(void **state)
         {TOP("'listen': {'port': 1}, "), "listen\n"},
         {TOP("'listen': {'address': '::1'}, "), "listen\n"},
         {TOP("'admin': {'port': 1}, "), "admin\n"},
-        {TOP("'admin': {'token_file': 'secret'}, "), "admin\n"},
+        {TOP("'admin': {'token_file': 'token'}, "), "admin\n"},
         {TOP("'store': {'path': 'x'}, "), "store\n"},
         {TOP("'store': {'max_size': '1GiB'}, "), "store\n"},
         {TOP("'workers': 1, "), "workers\n"},
@@ -570,6 +607,7 @@ int main(void)
         cmocka_unit_test(every_truncation_is_refused),
         cmocka_unit_test(changed_bytes_do_no_harm),
         cmocka_unit_test(warnings),
+        cmocka_unit_test(secrets_that_others_can_read),
         cmocka_unit_test(names_of_fixed_changes),
         cmocka_unit_test(a_reload_leaves_the_old_one_alone),
         cmocka_unit_test(references_are_counted_across_threads),
