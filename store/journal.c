@@ -26,15 +26,18 @@
 #define FILE_MAGIC 0x46474a31u
 #define BATCH_MAGIC 0x46474231u
 #define PATH_CAP 4096
+#define BATCH_MOST (JOURNAL_BYTES / 2) /* one that fills the file would leave no place for the next one, ever */
 
 struct journal {
     int fd;
     uint64_t id;
     char path[PATH_CAP];
     struct buffer bytes; /* bytes.data is at offset BLOCK of the file */
-    size_t end;          /* of what was written; bytes.len runs ahead of it in between */
-    size_t newest;       /* where the last batch begins */
-    char *stage;         /* what is written goes through here: STAGE bytes, at a place that O_DIRECT takes */
+    size_t begin, end;   /* of the run; bytes.len runs ahead of the end in between */
+    struct {
+        size_t begin, end; /* 0: there is none */
+    } newest;              /* the batch that was written last, in this run or the one before */
+    char *stage;           /* what is written goes through here: STAGE bytes, at a place that O_DIRECT takes */
 };
 
 static void put_u32(char out[4], uint32_t value)
@@ -144,7 +147,9 @@ static int write_batch(struct journal *journal, const char *bytes, size_t len, s
     return number;
 }
 
-/* Zeroes behind the end. What a hole or a block that was only reserved would cost comes with the sync of a batch. */
+/* Zeroes behind the end. What a hole or a block that was only reserved would cost comes with the sync of a batch. They
+ * have a sync of their own: after a power cut the file system may have kept the header that comes next without the
+ * zeroes before it, and a file that is too short under a valid header counts as damaged. */
 static int fill(int fd)
 {
     static const char zeroes[BLOCK * 16];
@@ -158,7 +163,7 @@ static int fill(int fd)
         number = write_at(fd, zeroes, len, at);
         at += len;
     }
-    return number;
+    return number == 0 && fsync(fd) != 0 ? errno : number;
 }
 
 static int mark(struct journal *journal)
@@ -238,45 +243,90 @@ struct buffer *journal_begin(struct journal *journal)
     return &journal->bytes;
 }
 
-/* It is told that nothing of the batch was kept, so the next start should not find it, as far as that can be had. */
-static void take_back(struct journal *journal)
+/* Its owner has been told that nothing of the batch was kept, so the next start should not find it, if that can be
+ * had. */
+static void take_back(struct journal *journal, size_t at)
 {
     static const char none[BLOCK];
-    (void)write_batch(journal, none, sizeof none, BLOCK + journal->end);
+    (void)write_batch(journal, none, sizeof none, BLOCK + at);
+}
+
+/* Where a batch of `whole` bytes goes: see journal.h for the first one of a run. */
+static size_t place_for(const struct journal *journal, size_t whole)
+{
+    return journal_empty(journal) && whole > journal->newest.begin ? journal->newest.end : journal->end;
+}
+
+/* The batch at hand was added at the run's end. False: no memory. */
+static bool move_to(struct journal *journal, size_t at, size_t whole)
+{
+    struct buffer *bytes = &journal->bytes;
+    size_t len = bytes->len - journal->end;
+    if (!buffer_reserve(bytes, at + whole))
+        return false;
+    memmove(bytes->data + at, bytes->data + journal->end, len);
+    memset(bytes->data + at + len, 0, whole - len);
+    return true;
 }
 
 enum store_error journal_write(struct journal *journal, uint64_t seq)
 {
-    struct buffer *bytes = &journal->bytes;
-    size_t len = bytes->len - journal->end, whole = whole_blocks(len);
-    if (whole > JOURNAL_BYTES - journal->end)
+    size_t len = journal->bytes.len - journal->end, whole = whole_blocks(len), at = place_for(journal, whole);
+    if (whole > BATCH_MOST || whole > JOURNAL_BYTES - at)
         return STORE_FULL;
-    if (!buffer_reserve(bytes, journal->end + whole))
+    if (!move_to(journal, at, whole))
         return STORE_IO;
-    char *batch = bytes->data + journal->end;
-    memset(batch + len, 0, whole - len);
+    char *batch = journal->bytes.data + at;
     write_head(batch, BATCH_MAGIC, journal->id, seq, len - HEAD_BYTES);
-    int number = write_batch(journal, batch, whole, BLOCK + journal->end);
+    int number = write_batch(journal, batch, whole, BLOCK + at);
     if (number == 0 && fdatasync(journal->fd) != 0)
         number = errno;
     if (number != 0) {
-        take_back(journal);
+        take_back(journal, at);
         return STORE_IO;
     }
-    journal->newest = journal->end;
-    bytes->len = journal->end += whole;
+    if (journal_empty(journal))
+        journal->begin = at;
+    journal->newest.begin = at;
+    journal->newest.end = journal->end = journal->bytes.len = at + whole;
     return STORE_OK;
+}
+
+uint64_t journal_place(const struct journal *journal)
+{
+    return journal->newest.end == 0 ? JOURNAL_NOWHERE : journal->newest.begin;
 }
 
 struct slice journal_newest(const struct journal *journal)
 {
-    const char *batch = journal->bytes.data + journal->newest;
+    const char *batch = journal->bytes.data + journal->newest.begin;
     return (struct slice){batch + HEAD_BYTES, (size_t)get_u64(batch + 24)};
 }
 
 void journal_drop(struct journal *journal)
 {
     journal->bytes.len = journal->end;
+}
+
+static char *read_batches(const struct journal *journal, ssize_t *got)
+{
+    char *bytes = malloc(JOURNAL_BYTES);
+    *got = bytes == NULL ? -1 : pread(journal->fd, bytes, JOURNAL_BYTES, BLOCK);
+    return bytes;
+}
+
+static bool all_zero(const char *bytes, size_t len)
+{
+    return len == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, len - 1) == 0);
+}
+
+static bool holds_anything(const struct journal *journal)
+{
+    ssize_t got;
+    char *bytes = read_batches(journal, &got);
+    bool is = got < 0 || !all_zero(bytes, (size_t)got);
+    free(bytes);
+    return is;
 }
 
 bool journal_is_of_another(const char *folder, uint64_t id)
@@ -289,10 +339,19 @@ bool journal_is_of_another(const char *folder, uint64_t id)
     if (open_file(folder, O_RDONLY, &journal) == 0 && pread(journal->fd, head, sizeof head, 0) == sizeof head) {
         journal->id = get_u64(head + 8);
         other = journal->id != id && read_head(head, FILE_MAGIC, journal->id, sizeof head, &seq, &len) &&
-                journal_goes_on(journal, 0);
+                journal_goes_on(journal, 0) && holds_anything(journal);
     }
     journal_close(&journal);
     return other;
+}
+
+bool journal_used(const char *folder)
+{
+    struct journal *journal;
+    int number = open_file(folder, O_RDONLY, &journal);
+    bool used = number == 0 ? holds_anything(journal) : number != ENOENT;
+    journal_close(&journal);
+    return used;
 }
 
 void journal_remove(const struct journal *journal)
@@ -310,7 +369,12 @@ void journal_forget(const char *folder)
 
 bool journal_empty(const struct journal *journal)
 {
-    return journal->end == 0;
+    return journal->end == journal->begin;
+}
+
+size_t journal_size(const struct journal *journal)
+{
+    return journal->end - journal->begin;
 }
 
 size_t journal_room(const struct journal *journal)
@@ -320,21 +384,23 @@ size_t journal_room(const struct journal *journal)
 
 void journal_restart(struct journal *journal)
 {
-    journal->bytes.len = journal->end = 0;
+    journal->bytes.len = journal->begin = journal->end = 0;
 }
 
 bool journal_next(const struct journal *journal, size_t *at, uint64_t *seq, struct slice *changes)
 {
-    size_t len;
-    if (*at >= journal->end ||
-        !read_head(journal->bytes.data + *at, BATCH_MAGIC, journal->id, journal->end - *at, seq, &len))
+    size_t len, left = journal_size(journal) - *at;
+    if (left == 0)
         return false;
-    *changes = (struct slice){journal->bytes.data + *at + HEAD_BYTES, len};
+    const char *head = journal->bytes.data + journal->begin + *at;
+    if (!read_head(head, BATCH_MAGIC, journal->id, left, seq, &len))
+        return false;
+    *changes = (struct slice){head + HEAD_BYTES, len};
     *at += whole_blocks(HEAD_BYTES + len);
     return true;
 }
 
-/* Has at least `len` bytes from the file in memory. */
+/* Has the bytes of the file up to `len` in memory, from where reading began. */
 static bool have(struct journal *journal, size_t len)
 {
     struct buffer *bytes = &journal->bytes;
@@ -348,36 +414,71 @@ static bool have(struct journal *journal, size_t len)
     return len <= bytes->len;
 }
 
-/* The file may be cut short, or be written to right now by the gateway whose it is: what is not whole ends it. */
-enum store_error journal_read(struct journal *journal, uint64_t seq, uint64_t *last)
+/* False: there is no whole batch with that number at that place. */
+static bool read_batch(struct journal *journal, size_t at, uint64_t seq, size_t *end)
 {
-    size_t len, at = 0;
+    size_t len;
     uint64_t is;
+    if (at > JOURNAL_BYTES - HEAD_BYTES || !have(journal, at + HEAD_BYTES))
+        return false;
+    uint64_t named = get_u64(journal->bytes.data + at + 24);
+    size_t room = named > JOURNAL_BYTES - at - HEAD_BYTES ? HEAD_BYTES : HEAD_BYTES + (size_t)named;
+    if (!have(journal, at + room) || !read_head(journal->bytes.data + at, BATCH_MAGIC, journal->id, room, &is, &len) ||
+        is != seq)
+        return false;
+    *end = at + whole_blocks(room);
+    return true;
+}
+
+/* False: the file holds neither batch `seq` nor the one after it. */
+static bool find_run(struct journal *journal, uint64_t seq, uint64_t place, size_t *begin)
+{
+    size_t end;
+    *begin = 0;
+    journal->bytes.len = 0;
+    if (place == JOURNAL_NOWHERE || read_batch(journal, 0, seq + 1, &end))
+        return true;
+    journal->bytes.len = place < JOURNAL_BYTES ? (size_t)place : 0;
+    return place < JOURNAL_BYTES && read_batch(journal, (size_t)place, seq, begin);
+}
+
+/* The file may be cut short, or be written to right now by the gateway whose it is: what is not whole ends the run. */
+enum store_error journal_read(struct journal *journal, uint64_t seq, uint64_t place, uint64_t *last)
+{
+    size_t begin, end;
     *last = seq;
     journal_restart(journal);
-    while (have(journal, at + HEAD_BYTES)) {
-        uint64_t told = get_u64(journal->bytes.data + at + 24);
-        size_t room = told > JOURNAL_BYTES - at - HEAD_BYTES ? HEAD_BYTES : HEAD_BYTES + (size_t)told;
-        if (!have(journal, at + room) ||
-            !read_head(journal->bytes.data + at, BATCH_MAGIC, journal->id, room, &is, &len) || is != *last + 1)
-            break;
-        *last = is;
-        at += whole_blocks(room);
-        if (at > JOURNAL_BYTES - HEAD_BYTES)
-            break;
+    if (!find_run(journal, seq, place, &begin))
+        return STORE_FORMAT;
+    journal->begin = journal->end = begin;
+    while (read_batch(journal, journal->end, *last + 1, &end)) {
+        ++*last;
+        journal->end = end;
     }
-    journal->end = journal->bytes.len = at;
+    journal->bytes.len = journal->end;
     return STORE_OK;
 }
 
+static bool head_at(const struct journal *journal, size_t at, uint64_t seq)
+{
+    char head[HEAD_BYTES];
+    return pread(journal->fd, head, sizeof head, (off_t)(BLOCK + at)) == sizeof head &&
+           get_u32(head + 4) == BATCH_MAGIC && get_u64(head + 8) == journal->id && get_u64(head + 16) == seq;
+}
+
+bool journal_torn(const struct journal *journal, uint64_t last)
+{
+    return head_at(journal, journal->end, last + 1) || (journal_empty(journal) && head_at(journal, 0, last + 1));
+}
+
 /* A batch begins at a block of its own, and its head names this journal: what is within one is not taken for one. The
- * file was filled before it got its number, so that no write that was torn leaves it shorter. */
+ * file was filled, durably, before it got its number, so that no write that was torn leaves it shorter. */
 bool journal_goes_on(const struct journal *journal, uint64_t last)
 {
     uint64_t seq;
     size_t len;
-    char *bytes = malloc(JOURNAL_BYTES);
-    ssize_t got = bytes == NULL ? -1 : pread(journal->fd, bytes, JOURNAL_BYTES, BLOCK);
+    ssize_t got;
+    char *bytes = read_batches(journal, &got);
     bool found = got < (ssize_t)JOURNAL_BYTES;
     for (size_t at = 0, all = got < 0 ? 0 : (size_t)got; at + HEAD_BYTES <= all && !found; at += BLOCK)
         found =

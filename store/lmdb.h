@@ -20,16 +20,17 @@ enum db_table {
     DB_AUDIT_TIME,   /* block of ids -> lowest (8) and highest (8) time in it */
     DB_UNKNOWN,      /* id of an effect recorded `unknown` -> resolved (1), id of the record that says so (8) */
     DB_META, /* "format", "next_id", "removed" (the highest id that was removed from the audit) -> 8 bytes; "floor" ->
-              * token (8), time (8); "journal" -> id (8), sequence (8) */
+              * token (8), time (8); "journal" -> id (8), sequence (8), place (8; not when the journal is done with) */
     DB_TABLE_COUNT,
 };
 
 /* "format". A program that does not know of floors would let stale tokens through in a store that has one, so such a
  * store has a version that it refuses. Stores without a floor stay at the first. */
 enum { DB_FORMAT_PLAIN = 1, DB_FORMAT_FLOOR = 2 };
-/* Added while a journal may hold what this file does not have yet: a program that does not know of journals would lose
- * that. A store that was closed in good order has none. */
-enum { DB_FORMAT_JOURNAL = 2 };
+/* Added while a journal may hold what this file does not have yet: a program that does not know of journals, or not of
+ * their runs, would lose that. A store that was closed in good order has none. Before there were runs it was
+ * DB_FORMAT_JOURNAL_1, and no place was named: a store of a gateway that was killed then is read, too. */
+enum { DB_FORMAT_JOURNAL_1 = 2, DB_FORMAT_JOURNAL = 4 };
 
 struct db;
 
@@ -39,15 +40,20 @@ struct db_floor {
     uint64_t token, time_ms;
 };
 
-/* The journal that belongs to this file, and the last of its batches that is in it; id 0: there never was one. One that
- * this file needs no longer has JOURNAL_DONE for that, so that another one beside this file is found out. */
+/* The journal that belongs to this file, the last of its batches that is in it and where that lies (journal.h); id 0:
+ * there never was one. For a journal that this file needs no longer the number is JOURNAL_DONE, so that another one
+ * beside this file is found out. */
 #define JOURNAL_DONE UINT64_MAX
 struct db_journal {
-    uint64_t id, seq;
+    uint64_t id, seq, place;
 };
 static inline bool db_journal_lives(struct db_journal journal)
 {
     return journal.id != 0 && journal.seq != JOURNAL_DONE;
+}
+static inline struct db_journal db_journal_done(uint64_t id)
+{
+    return (struct db_journal){.id = id, .seq = JOURNAL_DONE};
 }
 
 struct buffer;

@@ -19,9 +19,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "store/journal.h"
 #include "store/record.h"
 
 #define LACKS_JOURNAL MDB_INCOMPATIBLE
+#define JOURNAL_SHORT 16 /* bytes of a journal's name: id and number; and with the place */
+#define JOURNAL_LONG 24
 #define LOCK_FILE_BYTES 65536 /* about 1000 readers: every worker, the admin listener, and commands beside it */
 
 static const char *const table_names[DB_TABLE_COUNT] = {
@@ -135,14 +138,35 @@ static int read_floor(struct db *db, MDB_txn *txn, uint64_t version)
     return 0;
 }
 
-/* A journal that is not named as it should be must not be taken for none. */
-static bool names_journal(struct db *db, MDB_txn *txn)
+static struct db_journal read_journal(struct slice value)
 {
-    MDB_val key = lmdb_val(journal_key), value;
-    if (mdb_get(txn, db->table[DB_META], &key, &value) != 0 || value.mv_size != 16)
-        return false;
-    const char *bytes = value.mv_data;
-    return db_journal_lives((struct db_journal){get_u64(bytes), get_u64(bytes + 8)});
+    if (value.len != JOURNAL_SHORT && value.len != JOURNAL_LONG)
+        return (struct db_journal){0};
+    return (struct db_journal){get_u64(value.data), get_u64(value.data + 8),
+                               value.len == JOURNAL_LONG ? get_u64(value.data + 16) : JOURNAL_NOWHERE};
+}
+
+/* A journal that is not named as the version says must not be taken for none. What the version says beside that is left
+ * in *version. */
+static int read_version(const struct db *db, MDB_txn *txn, uint64_t *version, bool *journal)
+{
+    MDB_val key = lmdb_val(journal_key), value = {0, NULL};
+    uint64_t added = *version > DB_FORMAT_FLOOR + DB_FORMAT_JOURNAL     ? 0
+                     : *version > DB_FORMAT_FLOOR + DB_FORMAT_JOURNAL_1 ? DB_FORMAT_JOURNAL
+                     : *version > DB_FORMAT_FLOOR                       ? DB_FORMAT_JOURNAL_1
+                                                                        : 0;
+    if (*version > DB_FORMAT_FLOOR + DB_FORMAT_JOURNAL)
+        return 0; /* the caller refuses it */
+    int rc = mdb_get(txn, db->table[DB_META], &key, &value);
+    if (rc != 0 && rc != MDB_NOTFOUND)
+        return rc;
+    bool lives = db_journal_lives(read_journal((struct slice){value.mv_data, value.mv_size}));
+    size_t size = added == DB_FORMAT_JOURNAL ? JOURNAL_LONG : JOURNAL_SHORT;
+    if (lives != (added != 0) || (lives && value.mv_size != size))
+        return MDB_INVALID;
+    *journal = lives;
+    *version -= added;
+    return 0;
 }
 
 /* Opens the tables, and in a new store makes them together with the format version: one transaction, so that a crash
@@ -178,14 +202,12 @@ static int open_tables(struct db *db, MDB_txn *txn, uint64_t *version)
         return MDB_INVALID;
     if (rc != 0)
         return rc;
+    bool journal = false;
     *version = get_u64(value.mv_data);
-    bool journal = *version > DB_FORMAT_FLOOR && *version <= DB_FORMAT_FLOOR + DB_FORMAT_JOURNAL;
-    if (journal != names_journal(db, txn) && *version <= DB_FORMAT_FLOOR + DB_FORMAT_JOURNAL)
-        return MDB_INVALID;
-    if (journal && db->file && !db->copy)
+    rc = read_version(db, txn, version, &journal);
+    if (rc == 0 && journal && db->file && !db->copy)
         return LACKS_JOURNAL;
-    *version -= journal ? DB_FORMAT_JOURNAL : 0;
-    return read_floor(db, txn, *version);
+    return rc == 0 ? read_floor(db, txn, *version) : rc;
 }
 
 static int open_tables_txn(struct db *db, uint64_t *version)
@@ -314,22 +336,22 @@ void db_put_floor(struct db_txn *txn, struct db_floor floor)
 struct db_journal db_journal(struct db_txn *txn)
 {
     struct slice value;
-    if (!db_get(txn, DB_META, journal_key, &value) || value.len != 16)
-        return (struct db_journal){0};
-    return (struct db_journal){get_u64(value.data), get_u64(value.data + 8)};
+    return db_get(txn, DB_META, journal_key, &value) ? read_journal(value) : (struct db_journal){0};
 }
 
 void db_put_journal(struct db_txn *txn, struct db_journal journal)
 {
-    char value[16], version[8];
+    char value[JOURNAL_LONG], version[8];
     put_u64(value, journal.id);
     put_u64(value + 8, journal.seq);
+    put_u64(value + 16, journal.place);
     uint64_t plain = txn->db->floor.token == 0 ? DB_FORMAT_PLAIN : DB_FORMAT_FLOOR;
     put_u64(version, db_journal_lives(journal) ? plain + DB_FORMAT_JOURNAL : plain);
     if (journal.id == 0)
         db_delete(txn, DB_META, journal_key);
     else
-        db_put(txn, DB_META, journal_key, (struct slice){value, sizeof value});
+        db_put(txn, DB_META, journal_key,
+               (struct slice){value, db_journal_lives(journal) ? JOURNAL_LONG : JOURNAL_SHORT});
     db_put(txn, DB_META, format_key, (struct slice){version, sizeof version});
 }
 

@@ -47,6 +47,16 @@ static enum store_error say_damaged(const char *folder, char *why, size_t why_ca
     return STORE_FORMAT;
 }
 
+static enum store_error say_older(const char *folder, uint64_t seq, char *why, size_t why_cap)
+{
+    (void)snprintf(why, why_cap,
+                   "store %s: the `" JOURNAL_NAME "` lacks batch %" PRIu64
+                   ", which data.mdb names: it is older than data.mdb, or damaged, and what was acknowledged last may "
+                   "be in neither. Put the journal back that was there with data.mdb, or restore a backup",
+                   folder, seq);
+    return STORE_FORMAT;
+}
+
 enum store_error tail_look_for_data(const char *folder, char *why, size_t why_cap)
 {
     int fd = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -81,53 +91,62 @@ static bool change_all(struct db_txn *txn, const struct journal *journal, uint64
     return txn->error != 0 || (changes.len == 0 && seq == last);
 }
 
-/* With the journal open. *whole: it is all there, and all was made. */
-static enum store_error replay(struct db_txn *txn, struct journal *journal, uint64_t seq, uint64_t *batches,
-                               bool *whole)
+static enum store_error find(const char *folder, uint64_t id, struct journal **out, char *why, size_t why_cap)
 {
-    uint64_t last;
-    enum store_error error = journal_read(journal, seq, &last);
-    if (error == STORE_OK)
-        *whole = !journal_goes_on(journal, last) && change_all(txn, journal, last, batches);
+    enum store_error error = journal_find(folder, id, out);
+    if (error == STORE_NOT_FOUND)
+        return say_missing(folder, why, why_cap);
+    if (error != STORE_OK)
+        (void)snprintf(why, why_cap, "store %s: the `" JOURNAL_NAME "` that belongs to data.mdb cannot be opened",
+                       folder);
     return error;
 }
 
-enum store_error tail_recover(struct db *db, const char *folder, uint64_t *batches, char *why, size_t why_cap)
+/* With the journal open; errors of the journal are in `why`. */
+static enum store_error replay(struct db_txn *txn, struct journal *journal, const char *folder, struct db_journal is,
+                               struct tail_found *found, char *why, size_t why_cap)
 {
-    struct db_txn txn;
-    struct journal *journal;
-    bool whole = true;
-    *batches = 0;
-    db_begin(db, &txn);
-    struct db_journal is = db_journal(&txn);
-    if (txn.error == 0 && !db_journal_lives(is)) {
-        db_abort(&txn);
-        return journal_is_of_another(folder, is.id) ? say_other(folder, why, why_cap) : STORE_OK;
-    }
-    enum store_error error = db_txn_error(&txn);
-    if (error == STORE_OK)
-        error = journal_find(folder, is.id, &journal);
-    if (error == STORE_NOT_FOUND) {
-        db_abort(&txn);
-        return say_missing(folder, why, why_cap);
-    }
-    if (error == STORE_OK) {
-        error = replay(&txn, journal, is.seq, batches, &whole);
-        journal_close(&journal);
-    }
-    if (!whole) {
-        db_abort(&txn);
+    uint64_t last;
+    if (journal_read(journal, is.seq, is.place, &last) != STORE_OK)
+        return say_older(folder, is.seq, why, why_cap);
+    if (journal_goes_on(journal, last) || !change_all(txn, journal, last, &found->batches))
         return say_damaged(folder, why, why_cap);
-    }
-    db_put_journal(&txn, (struct db_journal){is.id, JOURNAL_DONE}); /* in the same commit: done once */
-    if (error == STORE_OK)
-        error = db_commit(&txn);
-    else
-        db_abort(&txn);
+    found->torn = journal_torn(journal, last);
+    db_put_journal(txn, db_journal_done(is.id)); /* in the same commit: done once */
+    return STORE_OK;
+}
+
+static enum store_error finish(struct db_txn *txn, const char *folder, char *why, size_t why_cap)
+{
+    enum store_error error = db_commit(txn);
     if (error != STORE_OK)
         (void)snprintf(why, why_cap, "store %s: cannot bring the journal into data.mdb: %s", folder,
                        error == STORE_FULL ? "no room; raise store.max_size or free disk space"
                                            : "reading or writing failed; is the disk full?");
+    return error;
+}
+
+enum store_error tail_recover(struct db *db, const char *folder, struct tail_found *found, char *why, size_t why_cap)
+{
+    struct db_txn txn;
+    struct journal *journal = NULL;
+    *found = (struct tail_found){0};
+    db_begin(db, &txn);
+    struct db_journal is = db_journal(&txn);
+    if (txn.error != 0)
+        return finish(&txn, folder, why, why_cap);
+    enum store_error error = STORE_OK;
+    bool lives = db_journal_lives(is);
+    if (!lives && journal_is_of_another(folder, is.id))
+        error = say_other(folder, why, why_cap);
+    if (lives)
+        error = find(folder, is.id, &journal, why, why_cap);
+    if (error == STORE_OK && lives)
+        error = replay(&txn, journal, folder, is, found, why, why_cap);
+    journal_close(&journal);
+    if (error == STORE_OK && lives)
+        return finish(&txn, folder, why, why_cap);
+    db_abort(&txn);
     return error;
 }
 
@@ -149,7 +168,8 @@ static bool newest(const char *folder, struct db_journal is, bool served, uint64
     struct journal *journal;
     if (journal_find(folder, is.id, &journal) != STORE_OK)
         return false;
-    bool read = journal_read(journal, is.seq, last) == STORE_OK && (served || !journal_goes_on(journal, *last));
+    bool read =
+        journal_read(journal, is.seq, is.place, last) == STORE_OK && (served || !journal_goes_on(journal, *last));
     journal_close(&journal);
     return read;
 }

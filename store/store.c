@@ -31,25 +31,30 @@ static void tell_leftovers(const struct store_options *options, const struct lef
     options->notice(options->notice_arg, STORE_NOTICE_ODD, line);
 }
 
-static void tell_recovered(const struct store_options *options, uint64_t batches)
+static void tell_recovered(const struct store_options *options, const struct tail_found *found)
 {
-    char line[160];
-    if (!options->notice || batches == 0)
+    char line[240];
+    if (!options->notice || (found->batches == 0 && !found->torn))
         return;
     (void)snprintf(line, sizeof line,
-                   "store: the gateway was killed; the last %" PRIu64 " batches came back from the journal", batches);
+                   "store: the gateway did not end in good order; %" PRIu64 " batches came back from the journal%s",
+                   found->batches,
+                   found->torn
+                       ? "; one more is not whole and was dropped: unless the disk is damaged, its write had not "
+                         "ended and nothing of it was acknowledged"
+                       : "");
     options->notice(options->notice_arg, STORE_NOTICE_ODD, line);
 }
 
 static enum store_error start(struct store *store, const struct store_options *options, char *why, size_t why_cap)
 {
     struct leftovers state = {0};
-    uint64_t batches;
+    struct tail_found found;
     (void)db_clear_dead_readers(store->db);
-    enum store_error error = tail_recover(store->db, options->path, &batches, why, why_cap);
+    enum store_error error = tail_recover(store->db, options->path, &found, why, why_cap);
     if (error != STORE_OK)
         return error;
-    tell_recovered(options, batches);
+    tell_recovered(options, &found);
     error = leftovers_take(store->db, options->drop_oldest, &state);
     if (error != STORE_OK) {
         (void)snprintf(why, why_cap, "store %s: cannot record what the last stop left behind: %s", options->path,
@@ -94,12 +99,12 @@ enum store_error store_open(const struct store_options *options, struct store **
 static enum store_error recover(const char *path, char *why, size_t why_cap)
 {
     struct store *store;
-    uint64_t batches;
+    struct tail_found found;
     enum store_error error = open_folder(path, false, &store, why, why_cap);
     if (error == STORE_OK)
         error = db_open(path, MAX_SIZE_RECOVERY, false, &store->db, why, why_cap);
     if (error == STORE_OK)
-        error = tail_recover(store->db, path, &batches, why, why_cap);
+        error = tail_recover(store->db, path, &found, why, why_cap);
     store_close(&store);
     return error == STORE_BUSY ? STORE_OK : error; /* a gateway has come: it does it */
 }

@@ -63,7 +63,7 @@ static bool make_anew(struct writer *w)
         while (txn->error == 0 && change_read(&changes, &change))
             db_change(txn, &change);
     }
-    if (txn->error == 0 && (changes.len > 0 || at != JOURNAL_BYTES - journal_room(tail->journal)))
+    if (txn->error == 0 && (changes.len > 0 || at != journal_size(tail->journal)))
         txn->error = EIO; /* memory was damaged: a part of it is worse than nothing */
     if (txn->error != 0) {
         give_up_transaction(tail);
@@ -204,9 +204,9 @@ static bool commit(struct writer *w)
         return false;
     }
     if (tail->spoilt)
-        db_put_journal(&tail->batch.txn, (struct db_journal){tail->id, JOURNAL_DONE});
+        db_put_journal(&tail->batch.txn, db_journal_done(tail->id));
     else
-        db_put_journal(&tail->batch.txn, (struct db_journal){tail->id, tail->seq});
+        db_put_journal(&tail->batch.txn, (struct db_journal){tail->id, tail->seq, journal_place(tail->journal)});
     enum store_error error = db_commit(&tail->batch.txn);
     tail->open = false;
     if (error != STORE_OK)
@@ -225,7 +225,7 @@ static bool disown_journal(struct writer *w)
     if (!tail->spoilt || !tail->named)
         return true;
     db_begin(w->db, &txn);
-    db_put_journal(&txn, (struct db_journal){tail->id, JOURNAL_DONE});
+    db_put_journal(&txn, db_journal_done(tail->id));
     tail->named = db_commit(&txn) != STORE_OK;
     if (tail->named)
         writer_trouble_write(w, db_txn_error_text(&txn));
@@ -295,7 +295,7 @@ void tail_start(struct writer *w, const char *folder)
     if (error == STORE_OK)
         error = folder_sync(folder, why, sizeof why); /* a file that is named in data.mdb must not lose its own name */
     if (error == STORE_OK)
-        error = name_journal(w, (struct db_journal){tail->id, 0});
+        error = name_journal(w, (struct db_journal){tail->id, 0, JOURNAL_NOWHERE});
     tail->named = error == STORE_OK;
     if (error == STORE_OK)
         return;
@@ -307,7 +307,7 @@ void tail_start(struct writer *w, const char *folder)
 void tail_stop(struct writer *w)
 {
     struct tail *tail = &w->tail;
-    const struct db_journal done = {tail->id, JOURNAL_DONE};
+    const struct db_journal done = db_journal_done(tail->id);
     if (tail->journal != NULL && tail_settle(w) && tail->named && name_journal(w, done) == STORE_OK)
         journal_remove(tail->journal); /* should either fail, the next start finds nothing to do */
     give_up_transaction(tail);

@@ -51,7 +51,11 @@ void tail_stop(struct writer *w);   /* settles; data.mdb needs no journal any mo
 /* Before data.mdb would be made: STORE_FORMAT when it was here, since there is a journal, and is gone. */
 enum store_error tail_look_for_data(const char *folder, char *why, size_t why_cap) __attribute__((warn_unused_result));
 /* Brings into data.mdb what the journal has of a gateway that was killed. Before anything else is written. */
-enum store_error tail_recover(struct db *db, const char *folder, uint64_t *batches, char *why, size_t why_cap)
+struct tail_found {
+    uint64_t batches; /* that came back */
+    bool torn;        /* one more was not whole: its sync had not returned, and nobody had a result from it */
+};
+enum store_error tail_recover(struct db *db, const char *folder, struct tail_found *found, char *why, size_t why_cap)
     __attribute__((warn_unused_result));
 
 /* Another process serves this store: waits until data.mdb has what its journal has now, some tenths of a second at the

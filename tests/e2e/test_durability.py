@@ -127,6 +127,15 @@ def test_the_store_is_synced_in_full(traced):
     assert [c for c in calls if c.name in ("fdatasync", "fsync", "msync") and "data.mdb" in c.text and c.result == 0]
 
 
+def test_a_journal_is_filled_durably_before_it_has_a_number(traced):
+    """A power cut in between must not leave the number in a file that is too short."""
+    calls = [c for c in system_calls(traced.trace) if "/journal>" in c.text and c.name in (*SYNCS, *WRITES)]
+    number = next(i for i, c in enumerate(calls) if c.name == "pwrite64" and re.search(r", 4096, 0\) +=", c.text) and "FGJ1" in c.text)
+    zeroes = [i for i, c in enumerate(calls) if c.name == "pwrite64" and i < number]
+    assert zeroes
+    assert any(c.name == "fsync" and c.result == 0 for c in calls[zeroes[-1] + 1:number])
+
+
 # -- group commit
 
 PARTNER = """

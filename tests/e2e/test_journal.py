@@ -321,8 +321,33 @@ def test_no_start_with_an_older_data_mdb(gate, tmp_path):
         assert token <= gate.fence(key) <= load.sent[key]
 
 
+def test_no_start_with_an_older_journal(gate):
+    """A copy from before changes that data.mdb has, and from before others that only the journal had."""
+    journal = gate.store / "journal"
+    with Load(gate) as load:
+        time.sleep(0.3)  # data.mdb is settled in between
+        older = journal.read_bytes()
+        before = dict(load.told)
+        eventually(lambda: all(load.told[key] > before[key] + 20 for key in before), what="the load")
+        time.sleep(0.6)
+        gate.kill()
+    newer = journal.read_bytes()
+    assert older[:4096] == newer[:4096]
+    journal.write_bytes(older)
+    gate.spawn()
+    assert gate.wait() == 3
+    assert "lacks batch" in "".join(gate.stderr)
+    for name in (("fences", "list"), ("verify",)):
+        done = gate.command(*name)
+        assert done.returncode == 3 and "journal" in done.stderr, done
+    journal.write_bytes(newer)
+    gate.start()
+    for key, token in load.told.items():
+        assert token <= gate.fence(key) <= load.sent[key]
+
+
 def test_programs_of_before_refuse_it(gate):
-    """Format 3 while a journal may hold something, 1 after an end in good order."""
+    """Format 5 while a journal may hold something, 1 after an end in good order."""
     def version():
         text = subprocess.run(["mdb_dump", "-n", "-s", "meta", gate.store / "data.mdb"], capture_output=True, text=True).stdout
         rows = [line.strip() for line in text.splitlines() if line.startswith(" ")]
@@ -330,7 +355,7 @@ def test_programs_of_before_refuse_it(gate):
 
     gate.call("/pay/x", 1, "x")
     gate.kill()
-    assert version() == 3
+    assert version() == 5
     gate.start()
     assert gate.stop() == 0
     assert version() == 1

@@ -22,6 +22,7 @@ struct fixture {
     char folder[64], file[80];
     struct journal *journal;
     uint64_t id;
+    uint64_t seq, place; /* of the batch that data.mdb would name; 0: none yet */
 };
 
 static int make(void **state)
@@ -63,6 +64,19 @@ static void put(struct fixture *fx, uint64_t seq, char fill, size_t len)
     assert_int_equal(write_batch(fx->journal, seq, fill, len), STORE_OK);
 }
 
+static uint64_t place_of(const struct fixture *fx, uint64_t seq)
+{
+    return fx->seq != 0 && seq == fx->seq ? fx->place : JOURNAL_NOWHERE;
+}
+
+/* data.mdb has all of it, up to `seq`. */
+static void restart(struct fixture *fx, uint64_t seq)
+{
+    journal_restart(fx->journal);
+    fx->seq = seq;
+    fx->place = journal_place(fx->journal);
+}
+
 /* Reads the file anew, above `seq`: the fills of the batches that it has, which must have the numbers that follow. */
 static const char *read_back(const struct fixture *fx, uint64_t seq)
 {
@@ -72,7 +86,7 @@ static const char *read_back(const struct fixture *fx, uint64_t seq)
     size_t at = 0, count = 0;
     uint64_t last, is;
     assert_int_equal(journal_find(fx->folder, fx->id, &journal), STORE_OK);
-    assert_int_equal(journal_read(journal, seq, &last), STORE_OK);
+    assert_int_equal(journal_read(journal, seq, place_of(fx, seq), &last), STORE_OK);
     while (journal_next(journal, &at, &is, &changes)) {
         assert_int_equal(is, seq + count + 1);
         for (size_t i = 0; i < changes.len; i++)
@@ -91,7 +105,7 @@ static bool goes_on(const struct fixture *fx, uint64_t seq)
     struct journal *journal;
     uint64_t last;
     assert_int_equal(journal_find(fx->folder, fx->id, &journal), STORE_OK);
-    assert_int_equal(journal_read(journal, seq, &last), STORE_OK);
+    assert_int_equal(journal_read(journal, seq, place_of(fx, seq), &last), STORE_OK);
     bool is = journal_goes_on(journal, last);
     journal_close(&journal);
     return is;
@@ -166,7 +180,7 @@ static void test_restart(void **state)
     struct fixture *fx = *state;
     for (uint64_t seq = 1; seq <= 3; seq++)
         put(fx, seq, (char)('a' + seq - 1), 2 * BLOCK);
-    journal_restart(fx->journal);
+    restart(fx, 3);
     assert_true(journal_empty(fx->journal));
     assert_string_equal(read_back(fx, 3), "");
     put(fx, 4, 'd', 10);
@@ -175,8 +189,119 @@ static void test_restart(void **state)
     put(fx, 6, 'f', 10);
     assert_string_equal(read_back(fx, 3), "def");
     assert_false(goes_on(fx, 3));
+    restart(fx, 6);
     assert_string_equal(read_back(fx, 6), "");
     assert_false(goes_on(fx, 6));
+}
+
+static uint64_t highest(const struct fixture *fx)
+{
+    struct journal *journal;
+    uint64_t last;
+    assert_int_equal(journal_find(fx->folder, fx->id, &journal), STORE_OK);
+    assert_int_equal(journal_read(journal, fx->seq, fx->seq == 0 ? JOURNAL_NOWHERE : fx->place, &last), STORE_OK);
+    assert_false(journal_goes_on(journal, last));
+    journal_close(&journal);
+    return last;
+}
+
+static char *read_all(const struct fixture *fx)
+{
+    char *all = malloc(JOURNAL_BYTES);
+    int fd = open(fx->file, O_RDONLY | O_CLOEXEC);
+    assert_non_null(all);
+    assert_int_equal(pread(fd, all, JOURNAL_BYTES, BLOCK), JOURNAL_BYTES);
+    close(fd);
+    return all;
+}
+
+/* A cut while batch `seq` is written: of its blocks some are there, some are as they were. The batch before it, which
+ * data.mdb may name, is found all the same. */
+static void cut_while_writing(struct fixture *fx, uint64_t seq, size_t len, unsigned *random)
+{
+    char *before = read_all(fx);
+    put(fx, seq, (char)('a' + seq % 26), len);
+    char *after = read_all(fx);
+    int fd = open(fx->file, O_RDWR | O_CLOEXEC);
+    size_t changed = 0, old = 0;
+    for (size_t at = 0; at < JOURNAL_BYTES; at += BLOCK) {
+        if (memcmp(before + at, after + at, BLOCK) == 0)
+            continue;
+        changed++;
+        if (rand_r(random) % 2 == 0)
+            continue;
+        old++;
+        assert_int_equal(pwrite(fd, before + at, BLOCK, (off_t)(BLOCK + at)), BLOCK);
+    }
+    assert_true(changed > 0);
+    assert_int_equal(highest(fx), old == 0 ? seq : seq - 1);
+    for (size_t at = 0; at < JOURNAL_BYTES; at += BLOCK)
+        if (memcmp(before + at, after + at, BLOCK) != 0)
+            assert_int_equal(pwrite(fd, after + at, BLOCK, (off_t)(BLOCK + at)), BLOCK);
+    assert_int_equal(highest(fx), seq);
+    close(fd);
+    free(before);
+    free(after);
+}
+
+/* Runs of one batch and more, small ones and large ones. */
+static void test_a_cut_never_takes_the_named_batch(void **state)
+{
+    struct fixture *fx = *state;
+    unsigned random = 7;
+    for (uint64_t seq = 1; seq <= 120; seq++) {
+        size_t len = 1 + (size_t)rand_r(&random) % (rand_r(&random) % 4 == 0 ? 300 * 1024 : 3 * BLOCK);
+        cut_while_writing(fx, seq, len, &random);
+        if (rand_r(&random) % 2 == 0)
+            restart(fx, seq);
+    }
+}
+
+/* A journal of before: what data.mdb names is not in it. */
+static void test_an_older_file(void **state)
+{
+    struct fixture *fx = *state;
+    for (uint64_t seq = 1; seq <= 20; seq++) {
+        char *before = read_all(fx);
+        put(fx, seq, 'a', seq % 3 == 0 ? 3 * BLOCK : 10);
+        restart(fx, seq);
+        char *after = read_all(fx);
+        int fd = open(fx->file, O_RDWR | O_CLOEXEC);
+        struct journal *journal;
+        uint64_t last;
+        assert_int_equal(pwrite(fd, before, JOURNAL_BYTES, BLOCK), JOURNAL_BYTES);
+        assert_int_equal(journal_find(fx->folder, fx->id, &journal), STORE_OK);
+        assert_int_equal(journal_read(journal, seq, fx->place, &last), STORE_FORMAT);
+        journal_close(&journal);
+        assert_int_equal(pwrite(fd, after, JOURNAL_BYTES, BLOCK), JOURNAL_BYTES);
+        assert_int_equal(highest(fx), seq);
+        close(fd);
+        free(before);
+        free(after);
+    }
+}
+
+/* The head of the next batch is there, the rest is not. */
+static void test_torn(void **state)
+{
+    struct fixture *fx = *state;
+    struct journal *journal;
+    uint64_t last;
+    for (int round = 0; round < 2; round++) {
+        put(fx, 1 + (uint64_t)round, 'a', 10);
+        if (round == 1)
+            restart(fx, 2);
+    }
+    put(fx, 3, 'b', BLOCK);
+    off_t place = (off_t)(BLOCK + journal_place(fx->journal));
+    for (int torn = 0; torn < 2; torn++) {
+        assert_int_equal(journal_find(fx->folder, fx->id, &journal), STORE_OK);
+        assert_int_equal(journal_read(journal, 2, fx->place, &last), STORE_OK);
+        assert_int_equal(last, torn ? 2 : 3);
+        assert_int_equal(journal_torn(journal, last), torn);
+        journal_close(&journal);
+        flip(fx, place + BLOCK);
+    }
 }
 
 /* One byte of a batch is another: it and what follows is not given out. */
@@ -254,10 +379,10 @@ static void test_full(void **state)
     struct stat st;
     assert_int_equal(stat(fx->file, &st), 0);
     assert_int_equal(st.st_size, JOURNAL_BYTES + BLOCK);
-    journal_restart(fx->journal);
+    restart(fx, 4);
     put(fx, 5, 'e', 1);
     assert_string_equal(read_back(fx, 4), "e");
-    journal_restart(fx->journal);
+    restart(fx, 5);
     assert_int_equal(write_batch(fx->journal, 6, 'x', JOURNAL_BYTES - HEAD + 1), STORE_FULL); /* never fits */
 }
 
@@ -350,6 +475,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_batches_in_order, make, drop),
         cmocka_unit_test_setup_teardown(test_dropped, make, drop),
         cmocka_unit_test_setup_teardown(test_restart, make, drop),
+        cmocka_unit_test_setup_teardown(test_a_cut_never_takes_the_named_batch, make, drop),
+        cmocka_unit_test_setup_teardown(test_an_older_file, make, drop),
+        cmocka_unit_test_setup_teardown(test_torn, make, drop),
         cmocka_unit_test_setup_teardown(test_a_byte_is_another, make, drop),
         cmocka_unit_test_setup_teardown(test_cut_short, make, drop),
         cmocka_unit_test_setup_teardown(test_wrong_lengths, make, drop),

@@ -248,7 +248,10 @@ static void test_a_torn_batch(void **state)
         off_t place = third + bytes[i / 2];
         copy_again(at, kept);
         spoil_copy(at, i % 2 ? place : 0, place);
+        at->copy.notices[0] = '\0';
         assert_int_equal(open_copy(at, false), STORE_OK);
+        bool says_whose = bytes[i / 2] > 23 || (i % 2 == 0 && bytes[i / 2] < 4); /* its head names journal and number */
+        assert_int_equal(noticed(&at->copy, "one more is not whole"), says_whose);
         assert_int_equal(fence_of(at->copy.store, "one"), 2);
         assert_int_equal(fence_of(at->copy.store, "two"), 2);
         assert_int_equal(health(at->copy.store).in_doubt, 4);
@@ -286,6 +289,26 @@ static void test_an_older_data_file(void **state)
     admit_two(at, 3, take_copy);
     copy_file(kept, at->crashed, "data.mdb");
     assert_int_equal(open_copy(at, false), STORE_FORMAT);
+    drop_kept(kept);
+}
+
+/* The journal is older than data.mdb, which names a later batch: what came after that one is gone. */
+static void test_an_older_journal(void **state)
+{
+    struct tail_case *at = *state;
+    char kept[32];
+    crash_after(at, 2);
+    keep(at, kept);
+    for (uint64_t token = 3; token <= 5; token++) {
+        admit_two(at, token, take_copy);
+        char *all = contents(at->fx.store); /* settles */
+        free(all);
+        if (token == 3) /* data.mdb still has none of it, and the first journal is a prefix of what there was */
+            continue;
+        copy_file(kept, at->crashed, JOURNAL_NAME);
+        assert_int_equal(open_copy(at, false), STORE_FORMAT);
+        assert_int_equal(open_copy(at, true), STORE_FORMAT);
+    }
     drop_kept(kept);
 }
 
@@ -418,6 +441,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_torn_batch, tail_case_open, tail_case_close),
         cmocka_unit_test_setup_teardown(test_a_hole_in_the_journal, tail_case_open, tail_case_close),
         cmocka_unit_test_setup_teardown(test_an_older_data_file, tail_case_open, tail_case_close),
+        cmocka_unit_test_setup_teardown(test_an_older_journal, tail_case_open, tail_case_close),
         cmocka_unit_test_setup_teardown(test_no_start_without_the_journal, tail_case_open, tail_case_close),
         cmocka_unit_test_setup_teardown(test_the_file_alone_is_no_backup, tail_case_open, tail_case_close),
         cmocka_unit_test_setup_teardown(test_retention_in_the_tail, tail_case_open, tail_case_close),
