@@ -37,7 +37,8 @@ static char *put_text(char *at, const char *text)
 static char *put_number(char *at, uint64_t number)
 {
     char digits[TOKEN_DIGITS_MAX + 1];
-    return put(at, digits, token_format(number, digits));
+    size_t len = token_format(number, digits);
+    return put(at, digits, len);
 }
 
 static char *put_status(char *at, unsigned status)

@@ -268,7 +268,8 @@ void jsonout_member_cstring(struct jsonout *out, const char *name, const char *t
 void jsonout_member_id(struct jsonout *out, const char *name, uint64_t value)
 {
     char digits[TOKEN_DIGITS_MAX + 1];
-    jsonout_member_string(out, name, digits, token_format(value, digits));
+    size_t len = token_format(value, digits);
+    jsonout_member_string(out, name, digits, len);
 }
 
 void jsonout_member_number(struct jsonout *out, const char *name, uint64_t value)

@@ -116,7 +116,8 @@ static void put(struct jsonout *out, const char *text)
 static void put_number(struct jsonout *out, uint64_t number)
 {
     char digits[TOKEN_DIGITS_MAX + 1];
-    jsonout_raw(out, digits, token_format(number, digits));
+    size_t len = token_format(number, digits);
+    jsonout_raw(out, digits, len);
 }
 
 /* Without quotes. */
