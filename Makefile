@@ -156,11 +156,14 @@ layers: ## modules include each other one way only, and each library's header ha
 	@tests/layers.sh
 format: deps-test ## rewrite the sources as .clang-format says (version 14: others differ in places)
 	clang-format -i $(FORMATTED)
+# The documents and the files that they link to keep their places relative to each other: every link works.
+DOCS = README.md ARCHITECTURE.md CHANGELOG.md LICENSE config/REFERENCE.md config/example.json config/fencegate.service \
+    $(wildcard docs/* config/example/* docker/*.* docker/prometheus/* docker/grafana/*/*.* docker/grafana/*/*/*) \
+    gateway/dashboard/screenshot.png tests/bench/fence.lua
 DOC = $(DESTDIR)$(PREFIX)/share/doc/fencegate
 install: all ## install under $(DESTDIR)$(PREFIX)
 	install -D -m 755 $(BUILD)/fencegate $(DESTDIR)$(PREFIX)/bin/fencegate
-	install -D -m 644 -t $(DOC) README.md LICENSE config/REFERENCE.md config/example.json
-	install -D -m 644 -t $(DOC)/example config/example/*
+	for file in $(DOCS); do install -D -m 644 $$file $(DOC)/$$file || exit 1; done
 	install -D -m 644 config/fencegate.1 $(DESTDIR)$(PREFIX)/share/man/man1/fencegate.1
 	install -D -m 644 config/fencegate.bash-completion $(DESTDIR)$(PREFIX)/share/bash-completion/completions/fencegate
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
