@@ -95,7 +95,7 @@ struct config {
     uint64_t store_max_size;
     unsigned workers; /* 0: one per core */
     unsigned connections, in_flight;
-    uint64_t headers_max, body_max, buffered_max; /* bytes */
+    uint64_t headers_max, answer_headers_max, body_max, buffered_max; /* bytes */
     uint64_t request_timeout_ms, idle_timeout_ms;
     uint64_t audit_retain_ms;
     bool audit_drop_oldest;

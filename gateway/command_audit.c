@@ -302,6 +302,7 @@ static const struct command_option options[] = {
 #define REASON_OF_DROPPED(slug, title) "  " slug ": " title "\n"
 #define REASON_OF_NOT_SENT(slug, title) "  " slug ": " title "\n"
 #define REASON_OF_UNKNOWN(slug, title) "  " slug ": " title "\n"
+#define REASON_OF_SENT(slug, title) "  " slug ": " title "\n"
 static const char notes[] = "Reasons:\n"
 #include "gateway/reason.def"
                             "  gateway-crash: The gateway ended with the call under way\n";

@@ -312,10 +312,14 @@ struct connection *connection_new(struct inbound *inbound, int fd, const struct 
 struct inbound *inbound_new(struct worker *worker, int fd)
 {
     struct inbound *inbound = calloc(1, sizeof *inbound);
-    if (inbound == NULL || !timers_promise(&worker->timers)) {
+    char *head = malloc(HEAD_ROOM);
+    if (inbound == NULL || head == NULL || !timers_promise(&worker->timers)) {
         free(inbound);
+        free(head);
         return NULL;
     }
+    inbound->head = head;
+    inbound->head_cap = HEAD_ROOM;
     inbound->worker = worker;
     inbound->listen_fd = fd;
     inbound->listen_io.ready = inbound_on_listen_ready;
@@ -337,6 +341,7 @@ void inbound_free(struct inbound **inbound)
         connection_end(conn);
     inbound_run(gone);
     jsonout_free(&gone->body);
+    free(gone->head);
     timer_clear(&gone->worker->timers, &gone->accept_pause);
     timers_release(&gone->worker->timers);
     free(gone);

@@ -6,6 +6,7 @@
  * length, in chunks, or to an HTTP/1.0 client up to the connection's end.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -326,6 +327,19 @@ static char *put_framing(char *at, struct connection *conn)
     return request->http10 ? at : PUT(at, "Transfer-Encoding: chunked\r\n");
 }
 
+/* False: no memory. */
+static bool make_head_room(struct inbound *inbound, size_t len)
+{
+    if (len <= inbound->head_cap)
+        return true;
+    char *bigger = realloc(inbound->head, len);
+    if (bigger == NULL)
+        return false;
+    inbound->head = bigger;
+    inbound->head_cap = len;
+    return true;
+}
+
 static struct slice begin(struct connection *conn)
 {
     const struct request *request = conn->request;
@@ -366,6 +380,8 @@ void answer_tell(struct connection *conn)
 {
     if (conn->framing == FRAMING_NONE && conn->reason != REASON_NONE)
         answer_ourselves(conn);
+    else if (conn->framing == FRAMING_NONE && !make_head_room(conn->inbound, conn->request->reply.head_len + HEAD_OWN))
+        connection_end(conn); /* no memory for the answer */
     else if (conn->framing == FRAMING_NONE)
         stream(conn, begin(conn));
     else if (conn->framing != FRAMING_MADE && !conn->blocked)

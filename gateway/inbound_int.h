@@ -18,7 +18,8 @@
 enum {
     CLIENT_NAME_MAX = 64,
     READ_BYTES = 32 * 1024, /* of one look at a socket */
-    HEAD_ROOM = 32 * 1024,  /* for an answer's head: REPLY_HEAD_MAX, each field up to 5 bytes of 3, and our own */
+    HEAD_ROOM = 32 * 1024,  /* for an answer's head, to begin with */
+    HEAD_OWN = 1024,        /* what we add to a partner's, with the size line of a chunk */
     DATE_LEN = 37,          /* "Date: Mon, 30 Nov 2026 12:00:00 GMT" CR LF */
 };
 
@@ -98,7 +99,8 @@ struct inbound {
     uint64_t date_s;     /* what `date` says */
     char date[DATE_LEN]; /* the header line */
     char scratch[READ_BYTES];
-    char head[HEAD_ROOM];                        /* of the answer that is being made */
+    char *head; /* of the answer that is being made */
+    size_t head_cap;
     struct header_field fields[HEAD_FIELDS_MAX]; /* of the head that is being read */
 };
 

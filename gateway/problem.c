@@ -22,7 +22,7 @@ unsigned problem_status(const struct problem *problem)
 bool problem_no_retry(const struct problem *problem)
 {
     unsigned status = problem_status(problem);
-    return (status >= 400 && status <= 499) || problem->effect == EFFECT_UNKNOWN;
+    return (status >= 400 && status <= 499) || problem->effect != EFFECT_NOT_SENT;
 }
 
 /* What holds without numbers. */
@@ -73,6 +73,8 @@ static const char *const general_detail[REASON_COUNT] = {
     [REASON_METHOD_NOT_ALLOWED] = "Only POST is allowed on this route.",
     [REASON_MESSAGE_REFUSED] = "The relay refused the message. Nothing was sent.",
     [REASON_RELAY_BUSY] = "The relay does not take the message now. Nothing was sent; repeat the call.",
+    [REASON_ANSWER_TOO_LARGE] = "The partner answered, and the head of its answer is larger than limits.answer_headers "
+                                "allows. The call has taken effect as the partner's status says: do not repeat it.",
     [REASON_UPSTREAM_FAILED] = "The connection to the upstream failed after the request was sent, or its answer was "
                                "not valid HTTP. The call may have taken effect: ask the partner before anything is "
                                "repeated.",

@@ -45,7 +45,7 @@ bool reply_status_line(struct reply *reply, const char *line, size_t len)
     if (digits != 3 || status < 100 || (at < len && line[at] != ' '))
         return give_up(reply, "the partner's status line is malformed");
     reply->status = status;
-    reply->head_len = reply->head_seen = 0;
+    reply->head_len = 0;
     reply->dated = reply->nominates = false;
     reply->has_length = reply->length_and_coding = reply->chunked = reply->identity = false;
     reply->wants_close = reply->keeps = false;
@@ -86,22 +86,39 @@ static bool add_field(struct reply *reply, const struct header_field *field)
     return true;
 }
 
+/* The member of a list that begins at *at, as a name; *at moves on. False at the end. */
+static bool next_option(const struct header_field *field, size_t *at, struct header_field *option)
+{
+    if (*at >= field->value_len)
+        return false;
+    const char *item = field->value + *at, *comma = memchr(item, ',', field->value_len - *at);
+    size_t len = comma == NULL ? field->value_len - *at : (size_t)(comma - item);
+    *option = (struct header_field){.value = item, .value_len = len};
+    header_trim(option);
+    option->name = option->value;
+    option->name_len = option->value_len;
+    *at += len + 1;
+    return true;
+}
+
 /* The options that it names: RFC 9110 section 7.6.1. */
 static void connection_options(struct reply *reply, const struct header_field *field)
 {
-    for (size_t at = 0; at < field->value_len;) {
-        const char *item = field->value + at, *comma = memchr(item, ',', field->value_len - at);
-        size_t len = comma == NULL ? field->value_len - at : (size_t)(comma - item);
-        struct header_field option = {.value = item, .value_len = len};
-        header_trim(&option);
-        option.name = option.value;
-        option.name_len = option.value_len;
+    struct header_field option;
+    for (size_t at = 0; next_option(field, &at, &option);) {
         bool close = header_is(&option, "close"), keep = header_is(&option, "keep-alive");
         reply->wants_close = reply->wants_close || close;
         reply->keeps = reply->keeps || keep;
         reply->nominates = reply->nominates || (!close && !keep && option.name_len > 0);
-        at += len + 1;
     }
+}
+
+/* Old servers and proxies announce a close there. A `keep-alive` in it promises nothing: RFC 9112 appendix C.2.2. */
+static void proxy_connection_options(struct reply *reply, const struct header_field *field)
+{
+    struct header_field option;
+    for (size_t at = 0; next_option(field, &at, &option);)
+        reply->wants_close = reply->wants_close || header_is(&option, "close");
 }
 
 /* What a field says of where the answer ends, and of the connection. */
@@ -114,6 +131,10 @@ static bool note_framing(struct reply *reply, const struct header_field *field)
             connection_options(reply, field);
         return true;
     case 14: return !header_is(field, "Content-Length") || content_length(reply, field);
+    case 16:
+        if (header_is(field, "Proxy-Connection"))
+            proxy_connection_options(reply, field);
+        return true;
     case 17:
         if (!header_is(field, "Transfer-Encoding"))
             return true;
@@ -131,9 +152,6 @@ bool reply_field_line(struct reply *reply, const char *line, size_t len)
     struct header_field field;
     if (!header_line_split(line, len, &field))
         return give_up(reply, "the partner sent a malformed header line");
-    reply->head_seen += field.name_len + field.value_len + 2;
-    if (reply->head_seen > REPLY_HEAD_MAX)
-        return give_up(reply, "the partner's header is too large to be relayed");
     if (!note_framing(reply, &field))
         return false;
     bool wanted = headers_pass_response(&field, &none) || (reply->nominates && header_is(&field, "Connection"));
@@ -153,21 +171,68 @@ static bool next_field(const struct reply *reply, size_t *at, struct header_fiel
     return true;
 }
 
+/* ---- what Connection names ---- */
+
+struct nominated {
+    struct header_field *item; /* name, name_len used; sorted: a hostile head names thousands */
+    size_t count, cap;
+};
+
+static int by_name(const void *left, const void *right)
+{
+    const struct header_field *a = left, *b = right;
+    if (a->name_len != b->name_len)
+        return a->name_len < b->name_len ? -1 : 1;
+    return strncasecmp(a->name, b->name, a->name_len);
+}
+
+static bool nominate(struct nominated *list, const struct header_field *option)
+{
+    if (list->count == list->cap) {
+        size_t cap = list->cap == 0 ? 16 : list->cap * 2;
+        struct header_field *bigger = realloc(list->item, cap * sizeof *bigger);
+        if (bigger == NULL)
+            return false;
+        list->item = bigger;
+        list->cap = cap;
+    }
+    list->item[list->count++] = *option;
+    return true;
+}
+
+/* False: no memory. */
+static bool collect_nominated(const struct reply *reply, struct nominated *list)
+{
+    struct header_field field, option;
+    for (size_t at = 0; next_field(reply, &at, &field);) {
+        if (!header_is(&field, "Connection"))
+            continue;
+        for (size_t in = 0; next_option(&field, &in, &option);)
+            if (option.name_len > 0 && !nominate(list, &option))
+                return false;
+    }
+    if (list->count > 0)
+        qsort(list->item, list->count, sizeof *list->item, by_name);
+    return true;
+}
+
+static bool is_nominated(const struct nominated *list, const struct header_field *field)
+{
+    return list->count > 0 && bsearch(field, list->item, list->count, sizeof *list->item, by_name) != NULL;
+}
+
 /* Takes out what Connection names, and Connection. Seldom: most partners name `close` or `keep-alive` and no more. */
 static bool drop_nominated(struct reply *reply)
 {
-    struct hop_names hops = {.count = 0};
+    static const struct hop_names none;
+    struct nominated list = {NULL, 0, 0};
     struct header_field field;
     struct reply kept = {0};
-    size_t at = 0;
-    bool ok = true;
-    while (next_field(reply, &at, &field))
-        if (header_is(&field, "Connection"))
-            hop_names_add(&hops, field.value, field.value_len);
-    at = 0;
-    while (ok && next_field(reply, &at, &field))
-        if (headers_pass_response(&field, &hops))
+    bool ok = collect_nominated(reply, &list);
+    for (size_t at = 0; ok && next_field(reply, &at, &field);)
+        if (headers_pass_response(&field, &none) && !is_nominated(&list, &field))
             ok = add_field(&kept, &field);
+    free(list.item);
     free(reply->head);
     reply->head = kept.head;
     reply->head_len = kept.head_len;

@@ -15,8 +15,7 @@
 
 enum {
     REPLY_BODY_MAX = 64 * 1024,
-    REPLY_HEAD_MAX = 16 * 1024, /* bytes of an answer's head that are taken: a larger one is nonsense to us */
-    REPLY_KEPT_MAX = 1024,      /* a buffer up to this size serves the next answer */
+    REPLY_KEPT_MAX = 1024, /* a buffer up to this size serves the next answer */
 };
 
 struct reply {
@@ -25,18 +24,18 @@ struct reply {
         partner_status; /* where `status` is ours and the partner speaks another protocol: what it said; 0: the same */
     char *head;         /* what of its fields is relayed: "Name: value" CR LF after each other */
     size_t head_len, head_cap;
-    size_t head_seen; /* names and values of all fields, with two bytes for each field */
-    bool dated;       /* Date is among those that are relayed */
-    bool nominates;   /* Connection names more than the options below; those fields are in `head` until its end */
-    bool head_done;   /* a final (not 1xx) head is whole */
-    bool nonsense;    /* the head can't be trusted or relayed; `complaint` says why */
+    bool dated;     /* Date is among those that are relayed */
+    bool nominates; /* Connection names more than the options below; those fields are in `head` until its end */
+    bool head_done; /* a final (not 1xx) head is whole */
+    bool nonsense;  /* the head can't be trusted or relayed; `complaint` says why */
+    bool too_large; /* with nonsense: only because of its size, and the final status line was read */
     const char *complaint;
     unsigned codings;       /* Transfer-Encoding fields: they tell where the body ends (RFC 9112 section 6.3) */
     bool length_and_coding; /* both were there: read by the coding, but the connection is not trusted any more */
     bool has_length;
     uint64_t length;         /* the partner's Content-Length */
     bool chunked, identity;  /* what the last Transfer-Encoding names */
-    bool wants_close, keeps; /* Connection names `close`; `keep-alive` */
+    bool wants_close, keeps; /* Connection (or Proxy-Connection) names `close`; Connection names `keep-alive` */
     char *body;
     size_t body_at, body_end, body_cap; /* body[body_at..body_end) is not yet taken */
     uint64_t received;                  /* body bytes from the partner */

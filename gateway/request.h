@@ -158,6 +158,7 @@ bool request_first_look(struct request *request);
 enum call_end {
     CALL_OK,
     CALL_CUT_SHORT,
+    CALL_TOO_LARGE, /* the partner's status was read; the rest of its head is above limits.answer_headers */
     CALL_TIMEOUT,
     CALL_UNREACHABLE,
     CALL_REFUSED_ADDRESS, /* none of the target's addresses may be called */

@@ -144,7 +144,8 @@ void request_call_ended(struct request *request, enum call_end end, const char *
     bool sent = request->state == REQUEST_SENT;
     if (end != CALL_OK && end != CALL_REFUSED_ADDRESS && try_again(request))
         return;
-    request->upstream_status = request->reply.head_done ? request->reply.status : 0;
+    bool known = request->reply.head_done || end == CALL_TOO_LARGE;
+    request->upstream_status = known ? request->reply.status : 0;
     if (request->reply.partner_status != 0)
         request->upstream_status = request->reply.partner_status;
     request->response_bytes = request->reply.received;
@@ -159,6 +160,7 @@ void request_call_ended(struct request *request, enum call_end end, const char *
         request_settle(request, REASON_NONE, EFFECT_SENT);
         return;
     case CALL_OK: request_settle(request, REASON_NONE, EFFECT_SENT); return;
+    case CALL_TOO_LARGE: request_settle(request, REASON_ANSWER_TOO_LARGE, EFFECT_SENT); return;
     case CALL_TIMEOUT:
         request_settle(request, REASON_UPSTREAM_TIMEOUT, sent ? EFFECT_UNKNOWN : EFFECT_NOT_SENT);
         return;

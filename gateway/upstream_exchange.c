@@ -59,7 +59,8 @@ void call_finish(struct call *call, enum call_end end, const char *detail)
     call->upstream->activity = true;
 }
 
-/* The exchange went wrong after bytes may have left. Only a whole final head is an answer. */
+/* The exchange went wrong after bytes may have left. Only a whole final head is an answer; one that is too large still
+ * has told what the partner did. */
 void call_break(struct call *call, const char *detail)
 {
     const struct reply *reply = &call->request->reply;
@@ -69,7 +70,7 @@ void call_break(struct call *call, const char *detail)
     else
         snprintf(text, sizeof text, "%s", detail);
     enum call_end nothing = call->request->state == REQUEST_SENT ? CALL_FAILED : CALL_UNREACHABLE; /* a mail: no dot */
-    call_finish(call, reply->head_done ? CALL_CUT_SHORT : nothing, text);
+    call_finish(call, reply->head_done ? CALL_CUT_SHORT : reply->too_large ? CALL_TOO_LARGE : nothing, text);
 }
 
 void call_on_total_timeout(struct timer *timer)
@@ -314,7 +315,8 @@ void call_begin(struct call *call)
         return;
     }
     call->step = CALL_EXCHANGING;
-    call->wire = (struct wire){.head_method = request->head_method};
+    call->wire =
+        (struct wire){.head_method = request->head_method, .head_max = request->settings->config->answer_headers_max};
     call->send_failed = false;
     send_on(call);
 }

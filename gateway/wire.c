@@ -15,7 +15,7 @@
 #include "gateway/reply.h"
 
 enum {
-    LINE_MAX_BYTES = 32 * 1024, /* above REPLY_HEAD_MAX: reply.c complains of what is too large to be relayed */
+    LINE_MAX_BYTES = 32 * 1024, /* of chunk sizes and trailers; a head has its own limit */
     LOOSE_MAX = 64 * 1024,
     SIZE_DIGITS_MAX = 15, /* of a chunk, in hex: below 2^60 */
 };
@@ -79,11 +79,23 @@ static bool is_version(const char *line, size_t len)
     return len >= 9 && memcmp(line, "HTTP/1.", 7) == 0 && (line[7] == '0' || line[7] == '1') && line[8] == ' ';
 }
 
+/* HTAB excepted. A bare CR is a line end to some readers: what follows it would be a field to them (RFC 9112 section
+ * 2.2). */
+static bool has_control(const char *line, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if (((unsigned char)line[i] < 0x20 && line[i] != '\t') || line[i] == 0x7F)
+            return true;
+    return false;
+}
+
 static void status_line(struct wire *wire, struct reply *reply, const char *line, size_t len)
 {
-    if (!is_version(line, len)) {
+    if (!is_version(line, len) || has_control(line, len)) {
         reply->nonsense = true;
-        broken(wire, reply, "the partner's answer is not HTTP/1.1");
+        broken(wire, reply,
+               is_version(line, len) ? "the partner's status line has a control character"
+                                     : "the partner's answer is not HTTP/1.1");
         return;
     }
     wire->http10 = line[7] == '0';
@@ -92,17 +104,28 @@ static void status_line(struct wire *wire, struct reply *reply, const char *line
         wire->state = WIRE_BROKEN;
 }
 
+static void next_head(struct wire *wire)
+{
+    wire->state = WIRE_STATUS;
+    wire->head_seen = 0;
+}
+
 static void field_line(struct wire *wire, struct reply *reply, const char *line, size_t len)
 {
     if (len > 0) {
-        if (!reply_field_line(reply, line, len))
+        bool second_cr = line[len - 1] == '\r'; /* the splitting would cut it */
+        if (second_cr)
+            reply->nonsense = true;
+        if (second_cr)
+            broken(wire, reply, "the partner sent a malformed header line");
+        else if (!reply_field_line(reply, line, len))
             wire->state = WIRE_BROKEN;
         return;
     }
     if (!reply_head_end(reply))
         wire->state = WIRE_BROKEN;
     else if (!reply->head_done)
-        wire->state = WIRE_STATUS; /* the real one follows */
+        next_head(wire); /* the real one follows */
     else
         begin_body(wire, reply);
 }
@@ -123,7 +146,7 @@ static void chunk_size_line(struct wire *wire, struct reply *reply, const char *
     for (; digits < len && hex_digit(line[digits]) >= 0; digits++)
         size = size << 4 | (uint64_t)hex_digit(line[digits]);
     bool ended = digits == len || line[digits] == ';' || line[digits] == ' ' || line[digits] == '\t';
-    if (digits == 0 || digits > SIZE_DIGITS_MAX || !ended) {
+    if (digits == 0 || digits > SIZE_DIGITS_MAX || !ended || has_control(line, len)) {
         broken(wire, reply, "the partner sent a malformed chunk");
         return;
     }
@@ -154,17 +177,32 @@ static void on_line(struct wire *wire, struct reply *reply, const char *line, si
         broken(wire, reply, "the partner's trailer is too large");
 }
 
+/* May `more` bytes be added to the line, or to the head that it is of? */
+static bool in_bounds(struct wire *wire, struct reply *reply, size_t more)
+{
+    if (wire->state != WIRE_STATUS && wire->state != WIRE_FIELDS) {
+        if (wire->line_len + more <= LINE_MAX_BYTES)
+            return true;
+        broken(wire, reply, "the partner sent a line that is too long between or behind its chunks");
+        return false;
+    }
+    wire->head_seen += more;
+    if (wire->head_seen <= wire->head_max)
+        return true;
+    reply->nonsense = true;
+    reply->too_large = wire->state == WIRE_FIELDS && reply->status >= 200;
+    broken(wire, reply, "the head of the partner's answer is larger than limits.answer_headers");
+    return false;
+}
+
 /* A line that came whole is looked at where it lies. */
 static size_t take_line(struct wire *wire, struct reply *reply, const char *data, size_t len)
 {
     const char *end = memchr(data, '\n', len);
     size_t taken = end == NULL ? len : (size_t)(end - data) + 1;
     size_t text = end == NULL ? len : taken - 1;
-    if (wire->line_len + text > LINE_MAX_BYTES) {
-        reply->nonsense = reply->nonsense || !reply->head_done;
-        broken(wire, reply, "the partner's header is too large to be relayed");
+    if (!in_bounds(wire, reply, taken))
         return taken;
-    }
     if (wire->line_len == 0 && end != NULL) {
         on_line(wire, reply, data, text);
         return taken;

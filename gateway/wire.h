@@ -2,7 +2,8 @@
  * gateway/wire.h - a partner's answer as it comes over the connection: heads, framing, body (RFC 9112). Pure.
  *
  * Bytes go in as they were read; lines of heads end up in a struct reply, bytes of the body come out as slices of what
- * went in. Interim answers (1xx) and trailers are read and dropped.
+ * went in. Interim answers (1xx) and trailers are read and dropped. A head above `head_max` breaks the answer;
+ * reply->too_large says whether the status of a final answer was known by then.
  */
 #ifndef FENCEGATE_WIRE_H
 #define FENCEGATE_WIRE_H
@@ -31,12 +32,14 @@ enum wire_state {
 struct wire {
     enum wire_state state;
     bool head_method; /* set by the owner: the request was HEAD, no body follows */
+    size_t head_max;  /* set by the owner: bytes of a head, from its status line to its empty line, that are taken */
     bool http10;
     bool keep_alive; /* once a final head is whole: the partner lets the connection be used again */
     uint64_t left;
     char *line; /* the part of a line that has come so far, where it came in pieces */
     size_t line_len, line_cap;
-    size_t loose; /* bytes of trailers, which nobody needs: bounded */
+    size_t head_seen; /* bytes of this head that have come */
+    size_t loose;     /* bytes of trailers, which nobody needs: bounded */
 };
 
 /* Takes from data[0, len) and returns how much it took; *body is the part of it that belongs to the body, if any. Call

@@ -35,6 +35,7 @@ const REASON_WORDS = {
   "upstream-unreachable": "The partner could not be reached: name, connection or TLS failed.",
   "upstream-timeout": (r) =>
     (r.kind === "unknown" ? "The partner did not answer in time." : "No connection came about in time."),
+  "answer-too-large": "The partner answered; the head of its answer was above limits.answer_headers and was not passed on.",
   "upstream-failed": "The connection was lost, or the answer was nonsense, after bytes were sent.",
   "aborted": "It was cut for a newer token (on_supersede: abort) after bytes were sent.",
   "shutdown-cut": "It still ran when the gateway's shutdown_grace ended.",

@@ -15,7 +15,7 @@ def refusal(answer, status, reason, effect="not-sent", method="POST", **members)
         assert answer.body == b""
     else:
         problem(answer, reason, members)
-    no_retry = 400 <= status < 500 or effect == "unknown"
+    no_retry = 400 <= status < 500 or effect in ("unknown", "sent")
     for name in ("Stripe-Should-Retry", "X-Should-Retry"):
         if no_retry:
             assert answer.get(name) == "false", answer

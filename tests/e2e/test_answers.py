@@ -300,6 +300,62 @@ def test_a_connection_lost_after_sending_is_502_unknown(gw, partner, mark):
     assert gw.fence(mark) == 5
 
 
+COOKIES = [("Set-Cookie", f"c{number}={'v' * 80}") for number in range(200)]
+
+
+def test_two_hundred_cookies_are_relayed(gw, partner, mark):
+    partner.on(mark, lambda e: e.reply(200, b"ok", COOKIES))
+    answer = gw.call(f"/pay/{mark}", 5, mark)
+    expect.relayed(answer)
+    assert answer.all("Set-Cookie") == [value for _, value in COOKIES]
+
+
+def head_of(size, status=b"201 Created"):
+    begin, end = b"HTTP/1.1 " + status + b"\r\nContent-Length: 2\r\n", b"\r\n\r\n"
+    return begin + b"X-A: " + b"a" * (size - len(begin) - len(end) - 5) + end
+
+
+@pytest.mark.parametrize("limit,size", [(None, 65536), ("2KiB", 2048), ("1MiB", 1048576)])
+def test_an_answers_head_above_the_limit_is_sent_all_the_same(launch, new_partner, mark, limit, size):
+    partner = new_partner()
+    gw = launch(route(partner), workers=1, limits={} if limit is None else {"answer_headers": limit})
+    partner.on(mark, lambda e: e.send(head_of(size) + b"ok"))
+    answer = gw.call(f"/pay/{mark}", 5, mark)
+    expect.relayed(answer, 201)
+    assert len(answer.get("X-A")) > size - 100
+    partner.on(mark, lambda e: e.send(head_of(size + 1) + b"ok"))
+    answer = gw.call(f"/pay/{mark}", 6, mark)
+    expect.refusal(answer, 502, "answer-too-large", "sent", key=mark, token="6")
+    _, found = gw.wait_audit(2, key=mark)
+    expect.record(found, kind="sent", reason="answer-too-large", status=502, upstream_status=201, effect_id=answer.effect_id)
+    partner.on(mark, lambda e: e.reply())
+    expect.relayed(gw.call(f"/pay/{mark}", 7, mark))
+    assert len(partner.seen(mark)) == 3
+
+
+def test_a_status_line_that_never_ends_is_unknown(gw, partner, mark):
+    partner.on(mark, lambda e: e.send(b"HTTP/1.1 200 " + b"a" * 70_000))
+    expect.refusal(gw.call(f"/pay/{mark}", 5, mark), 502, "upstream-failed", "unknown")
+
+
+def test_every_field_that_the_partners_connection_names_is_left_out(gw, partner, mark):
+    hops = [f"X-Hop-{number}" for number in range(100)]
+    named = [("Connection", ", ".join(hops))]
+    partner.on(mark, lambda e: e.reply(200, b"ok", [*named, *((hop, "1") for hop in hops), ("X-Mine", "2")]))
+    answer = gw.call(f"/pay/{mark}", 5, mark)
+    expect.relayed(answer)
+    assert answer.get("X-Mine") == "2" and not [hop for hop in hops if answer.all(hop)]
+
+
+def test_a_partner_may_close_by_proxy_connection(gw, partner, mark):
+    """It closes just as the next call would go out: that one needs a connection of its own."""
+    partner.on(mark, lambda e: e.reply(200, b"ok", [("Proxy-Connection", "close")]))
+    for token in (5, 6):
+        expect.relayed(gw.call(f"/pay/{mark}", token, mark))
+    first, second = partner.seen(mark)
+    assert first.connection != second.connection
+
+
 def test_shutdown_refuses_what_is_new_and_what_waits(launch, new_partner, mark):
     partner, held = new_partner(), Held()
     partner.on(mark, held)

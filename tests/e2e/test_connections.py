@@ -157,7 +157,7 @@ def test_http_1_0_keeps_its_connection_when_it_asks_to(gw, partner, mark):
 
 
 def test_the_heads_of_both_sides_may_be_large_at_once(gw, partner, mark):
-    """An answer's head has its 16 KiB however large the request's was."""
+    """An answer's head has a limit of its own, however large the request's was."""
     large = [("X-Part", "p" * 900)] * 16
     partner.on(mark, lambda e: e.reply(200, b"ok", large))
     answer = gw.call(f"/pay/{mark}", 5, mark, headers=[("X-Large", "a" * 30_000)])

@@ -355,6 +355,10 @@ BROKEN_REPLIES = {
     "http/0.9": b"ok, no head at all",
     "nul in a value": b"HTTP/1.1 200 OK\r\nX-A: a\0b\r\nContent-Length: 2\r\n\r\nok",
     "bare cr in a value": b"HTTP/1.1 200 OK\r\nX-A: a\rb\r\nContent-Length: 2\r\n\r\nok",
+    "bare cr in the status line": b"HTTP/1.1 200 OK\rX-A: evil\r\nContent-Length: 2\r\n\r\nok",
+    "a second cr at the status line": b"HTTP/1.1 200 OK\r\r\nContent-Length: 2\r\n\r\nok",
+    "a second cr at a field": b"HTTP/1.1 200 OK\r\nX-A: b\r\r\nContent-Length: 2\r\n\r\nok",
+    "bare cr in a chunk's extension": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;a\rb\r\nok\r\n0\r\n\r\n",
     "control byte in a name": b"HTTP/1.1 200 OK\r\nX\x01A: b\r\nContent-Length: 2\r\n\r\nok",
     "space in a name": b"HTTP/1.1 200 OK\r\nX A: b\r\nContent-Length: 2\r\n\r\nok",
     "no colon": b"HTTP/1.1 200 OK\r\nNoColon\r\nContent-Length: 2\r\n\r\nok",
@@ -395,6 +399,8 @@ def test_a_broken_answer_harms_nobody(impatient, partner, mark, kind, end):
     assert answer.effect in ("sent", "unknown"), answer
     if answer.effect == "unknown":
         assert answer.reason in ("upstream-failed", "upstream-timeout"), answer
+    elif kind == "a 200 kB header":
+        expect.refusal(answer, 502, "answer-too-large", "sent")
     else:
         assert answer.status in final_statuses(BROKEN_REPLIES[kind]), answer
         assert b"evil" not in answer.body
@@ -412,6 +418,12 @@ def test_an_answer_whose_first_field_is_folded_harms_nobody(impatient, partner, 
         expect.relayed(impatient.call(f"/pay/{mark}", 5 + 2 * turn, mark))
         answer = impatient.call(f"/pay/{mark}-folded", 6 + 2 * turn, mark)
         assert answer.effect == "unknown" and answer.reason == "upstream-failed", answer
+
+
+@pytest.mark.parametrize("kind", [kind for kind in BROKEN_REPLIES if " cr " in kind and "chunk" not in kind or kind == "folded"])
+def test_a_cr_or_a_fold_in_an_answers_head_is_unknown(impatient, partner, mark, kind):
+    partner.on(mark, lambda e: e.send(BROKEN_REPLIES[kind]))
+    expect.refusal(impatient.call(f"/pay/{mark}", 5, mark), 502, "upstream-failed", "unknown")
 
 
 def test_bytes_that_come_late_are_not_the_next_answer(impatient, partner, mark):

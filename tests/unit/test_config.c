@@ -66,6 +66,7 @@ static void minimal_has_the_defaults(void **state)
     assert_int_equal(config->connections, 10000);
     assert_int_equal(config->in_flight, 10000);
     assert_int_equal(config->headers_max, 32 << 10);
+    assert_int_equal(config->answer_headers_max, 64 << 10);
     assert_int_equal(config->body_max, 8 << 20);
     assert_int_equal(config->buffered_max, 256 << 20);
     assert_int_equal(config->request_timeout_ms, 30000);
@@ -89,7 +90,7 @@ static void every_setting_arrives(void **state)
         "{'listen': {'address': '::1', 'port': 1}, 'admin': {'address': '10.0.0.1', 'port': 65535, 'token_file': "
         "'token'},"
         "'store': {'path': '/x/y', 'max_size': '1MiB'}, 'workers': 3,"
-        "'limits': {'connections': 1, 'in_flight': 2, 'headers': '1KiB', 'body': '0B', 'buffered': '3GiB',"
+        "'limits': {'connections': 1, 'in_flight': 2, 'headers': '1KiB', 'answer_headers': '2KiB', 'body': '0B', 'buffered': '3GiB',"
         "           'request_timeout': '1ms', 'idle_timeout': '2h'},"
         "'audit': {'retain': '2d', 'when_full': 'drop-oldest'}, 'shutdown_grace': '0s',"
         "'log': {'level': 'error', 'access': false},"
@@ -117,6 +118,7 @@ static void every_setting_arrives(void **state)
     assert_int_equal(config->connections, 1);
     assert_int_equal(config->in_flight, 2);
     assert_int_equal(config->headers_max, 1024);
+    assert_int_equal(config->answer_headers_max, 2048);
     assert_int_equal(config->body_max, 0);
     assert_int_equal(config->buffered_max, UINT64_C(3) << 30);
     assert_int_equal(config->request_timeout_ms, 1);

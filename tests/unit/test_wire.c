@@ -10,6 +10,8 @@
 #include "gateway/reply.h"
 #include "gateway/wire.h"
 
+enum { HEAD_MAX = 16 * 1024 };
+
 static struct wire wire;
 static struct reply reply;
 static char body[4096];
@@ -19,7 +21,7 @@ static void begin(bool head_method)
 {
     wire_free(&wire);
     reply_free(&reply);
-    wire = (struct wire){.head_method = head_method};
+    wire = (struct wire){.head_method = head_method, .head_max = HEAD_MAX};
     reply = (struct reply){0};
     body_len = 0;
 }
@@ -143,6 +145,18 @@ static const struct answer {
     {"HTTP/1.1 200 OK\r\nno colon\r\n\r\n", BAD, 0, "", false, 0},
     {"HTTP/1.1 200 OK\r\nContent-Length: 5x\r\n\r\nhello", BAD, 0, "", false, 0},
     {"HTTP/1.1 200 O", OPEN, 0, "", false, 0},
+    /* a CR that ends no line */
+    {"HTTP/1.1 200 OK\rA: x\r\n\r\n", BAD, 0, "", false, 0},
+    {"HTTP/1.1 200 OK\r\r\n\r\n", BAD, 0, "", false, 0},
+    {"HTTP/1.1 200 \x01\r\n\r\n", BAD, 0, "", false, 0},
+    {"HTTP/1.1 100 C\rB: y\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", BAD, 0, "", false, 0},
+    {"HTTP/1.1 200 OK\r\nA: x\r\r\nContent-Length: 0\r\n\r\n", BAD, 0, "", false, 0},
+    {"HTTP/1.1 200 OK\r\n\r\r\n", BAD, 0, "", false, 0},
+    {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;a\r0\r\nhello\r\n0\r\n\r\n", BAD, 200, "", true, 0},
+    {"HTTP/1.1 200 O\tK\r\nContent-Length: 0\r\n\r\n", WHOLE, 200, "", true, 0},
+    /* what old proxies say of the connection: a promise to keep it is none */
+    {"HTTP/1.1 200 OK\r\nProxy-Connection: Close\r\nContent-Length: 2\r\n\r\nhi", WHOLE, 200, "hi", false, 0},
+    {"HTTP/1.0 200 OK\r\nProxy-Connection: keep-alive\r\nContent-Length: 2\r\n\r\nhi", WHOLE, 200, "hi", false, 0},
 };
 
 static void check(const struct answer *answer, size_t left, const char *how)
@@ -232,15 +246,15 @@ static void a_nul_is_no_text(void **state)
 /* What nobody needs is not collected without end. */
 static void lines_without_end(void **state)
 {
-    static char many[REPLY_HEAD_MAX];
+    static char many[HEAD_MAX];
     (void)state;
     memset(many, 'x', sizeof many);
     begin(false);
     for (int i = 0; i < 3 && wire.state != WIRE_BROKEN; i++)
         (void)feed(many, sizeof many);
     assert_int_equal(wire.state, WIRE_BROKEN);
-    assert_true(reply.nonsense);
-    assert_true(wire.line_cap <= 64 * 1024);
+    assert_true(reply.nonsense && !reply.too_large);
+    assert_true(wire.line_cap <= 2 * HEAD_MAX);
 
     static const char head[] = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", line[] = "Name: value\r\n";
     begin(false);
@@ -252,6 +266,63 @@ static void lines_without_end(void **state)
     }
     assert_true(lines < 10000);
     assert_true(reply.head_done);
+}
+
+static void feed_text(const char *text)
+{
+    (void)feed(text, strlen(text));
+}
+
+/* Every byte of a head counts, from its status line to its empty line; an interim one is a head of its own. */
+static void heads_at_the_limit(void **state)
+{
+    static const char status[] = "HTTP/1.1 201 C\r\n", end[] = "\r\n\r\n";
+    static char text[HEAD_MAX + 2];
+    (void)state;
+    for (size_t over = 0; over < 2; over++) {
+        size_t len = HEAD_MAX + over;
+        memset(text, 'x', len);
+        memcpy(text, status, sizeof status - 1);
+        memcpy(text + sizeof status - 1, "A: ", 3);
+        memcpy(text + len - 4, end, 4);
+        begin(false);
+        feed_text("HTTP/1.1 103 E\r\nB: x\r\n\r\n");
+        (void)feed(text, len);
+        assert_int_equal(wire.state, over == 0 ? WIRE_UNTIL_CLOSE : WIRE_BROKEN);
+        assert_int_equal(reply.too_large, over == 1);
+        assert_int_equal(reply.status, 201);
+    }
+}
+
+static void many_fields_above_the_limit(void **state)
+{
+    static const char *const fields[] = {"Some-Name: and a value\r\n", "Keep-Alive: timeout=5\r\n", "A:\n"};
+    (void)state;
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        size_t taken = 0;
+        begin(false);
+        feed_text("HTTP/1.1 200 OK\r\n");
+        for (; wire.state == WIRE_FIELDS && taken <= HEAD_MAX; taken += strlen(fields[i]))
+            feed_text(fields[i]);
+        assert_true(wire.state == WIRE_BROKEN && reply.too_large && reply.nonsense && !reply.head_done);
+        assert_true(taken <= HEAD_MAX && taken + 64 > HEAD_MAX);
+    }
+}
+
+/* Only where the final status was read has the partner said what it did. */
+static void too_large_before_a_final_status(void **state)
+{
+    static char many[HEAD_MAX];
+    (void)state;
+    memset(many, 'x', sizeof many);
+    begin(false);
+    feed_text("HTTP/1.1 103 E\r\nA: ");
+    (void)feed(many, sizeof many);
+    assert_true(wire.state == WIRE_BROKEN && reply.nonsense && !reply.too_large);
+    begin(false);
+    feed_text("HTTP/1.1 200 ");
+    (void)feed(many, sizeof many);
+    assert_true(wire.state == WIRE_BROKEN && reply.nonsense && !reply.too_large);
 }
 
 /* Random changes of good answers: nothing but a defined state, and no byte counted twice. */
@@ -295,6 +366,9 @@ int main(void)
         CASE(head_has_no_body),
         CASE(a_nul_is_no_text),
         CASE(lines_without_end),
+        CASE(heads_at_the_limit),
+        CASE(many_fields_above_the_limit),
+        CASE(too_large_before_a_final_status),
         CASE(mutations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
