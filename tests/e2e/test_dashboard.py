@@ -379,6 +379,7 @@ def test_a_record_or_an_effect_is_found_by_its_id(page, gw):
     page.click(".filter button", "Filter")
     page.until(lambda: len(page.rows()) == 1 and page.rows("order-17", "stale-token"), "the drop")
     assert page.driver.current_url.endswith(f"#/?id={dropped['id']}")
+    assert page.see(".details .why").text.startswith("Token 41 is below 42"), "the record is open"
     page.fill(".filter [name=id]", sent["effect_id"] + Keys.ENTER)
     page.until(lambda: len(page.rows()) == 1 and page.rows("order-17", "sent"), "the effect's record")
     assert page.driver.current_url.endswith(f"#/?effect_id={sent['effect_id']}")
@@ -387,6 +388,138 @@ def test_a_record_or_an_effect_is_found_by_its_id(page, gw):
     assert page.see(".filter [name=id]").get_attribute("value") == sent["effect_id"]
     page.go("#/?id=18446744073709551615")
     page.see(".empty", "No record has this id or is about an effect with it.")
+
+
+STANDS = "return [...document.querySelectorAll('.row')].find((row) => row.dataset.id === arguments[0]).getBoundingClientRect().top"
+
+
+def test_the_list_stands_still_under_a_reader(page, gw, mark):
+    for token in range(1, 41):
+        expect.relayed(gw.call(f"/pay/{mark}", token, mark))
+    gw.wait_audit(40, key=mark)
+    page.open(gw, f"#/?key={mark}")
+    page.see(".state", "40 records shown")
+    row = page.rows()[20]
+    number = row.get_attribute("data-id")
+    ActionChains(page.driver).scroll_to_element(page.rows()[30]).move_to_element(row).perform()
+    stood = page.driver.execute_script(STANDS, number)
+    for _ in range(12):
+        gw.call(f"/pay/{mark}", 7, mark)
+    page.see(".waiting button", "12 new")
+    assert page.driver.execute_script(STANDS, number) == stood and len(page.rows()) == 40
+    page.click(".waiting button")
+    page.see(".state", "52 records shown")
+    page.gone(".waiting button")
+    assert "dropped" in page.rows()[0].text and 0 <= page.rows()[0].rect["y"] - page.driver.execute_script("return scrollY") < 800
+
+
+def test_what_came_meanwhile_is_put_in_at_the_top(page, gw, mark):
+    for token in range(1, 41):
+        expect.relayed(gw.call(f"/pay/{mark}", token, mark))
+    gw.wait_audit(40, key=mark)
+    page.open(gw, f"#/?key={mark}")
+    page.see(".state", "40 records shown")
+    page.driver.execute_script("scrollTo(0, document.body.scrollHeight)")
+    gw.call(f"/pay/{mark}", 7, mark)
+    page.see(".waiting button", "1 new")
+    page.driver.execute_script("scrollTo(0, 0)")
+    page.see(".state", "41 records shown")
+    assert not page.all(".waiting button")
+
+
+def test_a_filter_does_not_end_a_pause(page, gw, mark):
+    page.open(gw)
+    page.click("button", "Pause")
+    expect.relayed(gw.call(f"/pay/{mark}", 9, mark))
+    page.fill(".filter [name=key]", mark)
+    page.click(".filter button", "Filter")
+    page.until(lambda: len(page.rows(mark)) == len(page.rows()) == 1, "the filter's records")
+    page.see(".state", "paused, 1 record shown")
+    expect.relayed(gw.call(f"/pay/{mark}", 10, mark))
+    gw.wait_audit(2, key=mark)
+    page.click("button", "Follow")
+    page.see(".state", "following, 2 records shown")
+
+
+def test_a_long_key_or_path_takes_no_room_from_other_rows(page, gw, mark):
+    heights = "return [...document.querySelectorAll('.row')].map((row) => row.offsetHeight)"
+    for token in (5, 4):
+        gw.call(f"/pay/{mark}", token, mark)
+    gw.wait_audit(2, key=mark)
+    since = gw.audit(key=mark)[0]["time"]
+    page.open(gw, f"#/?route=payments&since={since}")
+    page.until(lambda: len(page.rows()) == 2, "two short rows")
+    short = page.driver.execute_script(heights)
+    for token in (5, 4):
+        gw.call(f"/pay/{mark}-{'p' * 3000}", token, mark + "k" * (255 - len(mark)))
+    page.until(lambda: len(page.rows()) == 4, "two rows with long words")
+    assert page.driver.execute_script(heights)[2:] == short
+    assert page.fits()
+
+
+def test_the_newest_drops_of_a_key_are_seen_at_once(page, gw, mark):
+    for token in range(1, 31):
+        for _ in range(3):
+            expect.relayed(gw.call(f"/pay/{mark}", token, mark))
+    for token in (3, 7):
+        assert gw.call(f"/pay/{mark}", token, mark).status == 412
+    expect.relayed(gw.call(f"/pay/{mark}", 30, mark))
+    gw.wait_audit(93, key=mark)
+    page.open(gw, f"#/key/default/{mark}")
+    drops = page.until(lambda: page.all(".drops li"), "drops")
+    assert ["7 < 30" in drops[0].text, "3 < 30" in drops[1].text] == [True, True] and drops[0].rect["y"] < 800
+    right = page.driver.execute_script("const box = document.querySelector('.picture'); return box.scrollLeft + box.clientWidth >= box.scrollWidth - 1")
+    assert right, "the newest calls are in the picture's part that is seen"
+    page.click(".drops a")
+    page.see(".details .why", "Token 7 is below 30")
+
+
+def test_unresolved_unknowns_are_on_the_front_page(page, gw, partner, mark):
+    def cut(exchange):
+        exchange.read_body()
+        exchange.reset()
+
+    partner.on(mark, cut)
+    before = sum(effect["reason"] != "gateway-crash" for effect in gw.admin("/v1/effects?state=unknown&limit=1000").json["effects"])
+    for number in range(2):
+        assert gw.call(f"/ship/{mark}", 5, f"{mark}{number}").status == 502
+    gw.wait_audit(1, key=f"{mark}1", kind="unknown")
+    page.open(gw)
+    page.until(lambda: "Unresolved unknown" in page.see(".gauge.nearly:has([href*=unknown])").text, "the tile")
+    page.see(".gauge [href*=unknown]", str(before + 2))
+    page.click(".gauge [href*=unknown]")
+    page.see("[aria-label=Unknown] tr", f"{mark}1")
+    page.click(f"[aria-label=Unknown] tr:has([href*='{mark}1']) button", "Resolve")
+    page.click("dialog label", "It was done")
+    page.fill("dialog [name=note]", "seen in the console")
+    page.click("dialog button", "Continue")
+    page.click("dialog button", "Put it on record")
+    page.gone("[aria-label=Unknown] tr", f"{mark}1")
+    page.until(lambda: page.all(".gauge [href*=unknown]", str(before + 1)), "one less")
+
+
+EQUAL = """
+const real = window.fetch;
+window.fetch = async (url, options) => {
+    const answer = await real(url, options);
+    if (!url.endsWith("v1/stats")) { return answer; }
+    const stats = await answer.json();
+    stats.alarms = ["a", "b", "c", "d"].map((route) =>
+        ({ name: "token-regression", route, since: stats.started_at, text: `The tokens of 10 keys of ${route} were stale.` }));
+    return Response.json(stats);
+};
+"""
+
+
+def test_equal_alarms_do_not_fill_a_phone(page, gw):
+    page.size(360, 740)
+    page.open(gw)
+    page.driver.execute_script(EQUAL)
+    page.see(".alarms li", "Token regression on a, b, c, d")
+    assert len(page.all(".alarms li")) == 1 and page.all(".gauge")[0].rect["y"] < 370
+    page.click(".alarms summary")
+    for name in "abcd":
+        page.see(".alarms p", f"{name}: The tokens of 10 keys of {name} were stale. Stale calls since ")
 
 
 def test_what_a_route_only_watched_is_told_of_its_token(page, gw, mark):
@@ -485,6 +618,8 @@ def test_older_records_come_on_demand_and_the_page_does_not_grow_without_end(pag
     assert not page.all("button", "Older records")
     calls(400)
     newest = gw.wait_audit(520, key=mark)[-1]["id"]
+    page.see(".waiting button", "400 new")
+    page.click(".waiting button")
     page.until(lambda: page.all(f".row[data-id='{newest}']"), "the newest record")
     page.see(".state", "500 records shown")
     page.click("button", "Older records")
