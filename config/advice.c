@@ -191,13 +191,23 @@ static bool same(const char *a, const char *b)
     return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
 }
 
+static bool same_list(const char *const *a, const char *const *b)
+{
+    while (*a != NULL && *b != NULL && strcmp(*a, *b) == 0) {
+        a++;
+        b++;
+    }
+    return *a == NULL && *b == NULL;
+}
+
 void config_fixed_changes(const struct config *running, const struct config *fresh,
                           void (*report)(void *arg, const char *name), void *arg)
 {
     if (!same(running->listen_address, fresh->listen_address) || running->listen_port != fresh->listen_port)
         report(arg, "listen");
     if (!same(running->admin_address, fresh->admin_address) || running->admin_port != fresh->admin_port ||
-        !same(running->admin_token_file, fresh->admin_token_file))
+        !same(running->admin_token_file, fresh->admin_token_file) ||
+        !same_list(running->admin_hosts, fresh->admin_hosts))
         report(arg, "admin");
     if (!same(running->store_path, fresh->store_path) || running->store_max_size != fresh->store_max_size)
         report(arg, "store");

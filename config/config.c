@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "config/file.h"
+#include "config/net.h"
 #include "config/reader.h"
 #include "config/route_config.h"
 #include "config/secret.h"
@@ -39,6 +40,39 @@ static const char *const when_full[] = {"refuse", "drop-oldest", NULL};
 
 #define AT(member) offsetof(struct config, member)
 
+enum { ADMIN_HOSTS_MAX = 100 };
+
+static const char *host_problem(const char *text, struct conf_authority *out)
+{
+    if (text == NULL)
+        return "a host name";
+    const char *problem = conf_authority_problem(text, strlen(text), true, out);
+    return problem != NULL || out->port == 0 ? problem : "a host without a port: it counts with any";
+}
+
+static void read_admin_hosts(struct conf_reader *reader, const struct conf_where *at, json_t *value,
+                             const struct conf_field *field, void *to)
+{
+    size_t count = json_array_size(value);
+    (void)field;
+    if (value != NULL && (!json_is_array(value) || count > ADMIN_HOSTS_MAX)) {
+        conf_fail(reader, at, "expected an array of at most %d host names", ADMIN_HOSTS_MAX);
+        return;
+    }
+    const char **list = conf_store_array(reader, count + 1, sizeof(*list));
+    for (size_t i = 0; i < count && list != NULL; i++) {
+        struct conf_authority host;
+        json_t *item = json_array_get(value, i);
+        const char *problem = host_problem(json_string_value(item), &host);
+        if (problem != NULL) {
+            conf_fail_value(reader, &(struct conf_where){at, NULL, i}, item, problem);
+            return;
+        }
+        list[i] = conf_store_lower(reader, host.host, host.host_len);
+    }
+    *(const char *const **)to = list;
+}
+
 static const struct conf_field listen_fields[] = {
     {.name = "address", .read = conf_read_address, .offset = AT(listen_address), .text = "127.0.0.1"},
     {.name = "port", .read = conf_read_port, .offset = AT(listen_port), .max = 65535, .fallback = 8080},
@@ -49,6 +83,7 @@ static const struct conf_field admin_fields[] = {
     {.name = "address", .read = conf_read_address, .offset = AT(admin_address), .text = "127.0.0.1"},
     {.name = "port", .read = conf_read_port, .offset = AT(admin_port), .max = 65535, .fallback = 8081},
     {.name = "token_file", .read = conf_read_token_file, .offset = AT(admin_token_file)},
+    {.name = "hosts", .read = read_admin_hosts, .offset = AT(admin_hosts)},
     {0},
 };
 

@@ -91,7 +91,9 @@ struct config {
     const char *admin_address;
     uint16_t admin_port;
     const char *admin_token_file; /* NULL: <store>/admin.token, made when missing */
-    const char *store_path;       /* relative to the configuration's folder, made absolute */
+    const char *const
+        *admin_hosts;       /* NULL-terminated, lower case, without port: names beside those that need no leave */
+    const char *store_path; /* relative to the configuration's folder, made absolute */
     uint64_t store_max_size;
     unsigned workers; /* 0: one per core */
     unsigned connections, in_flight;

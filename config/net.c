@@ -89,6 +89,12 @@ static const char *port_problem(const char *text, size_t len, unsigned *out)
     return NULL;
 }
 
+const char *conf_url_problem(const char *text, size_t len)
+{
+    bool url = memmem(text, len, "://", 3) != NULL || (len > 2 && strncmp(text, "//", 2) == 0);
+    return url ? "a host alone, such as \"api.example.com\", not a URL" : NULL;
+}
+
 const char *conf_authority_problem(const char *text, size_t len, bool cut_dot, struct conf_authority *out)
 {
     const char *end = text + len;
@@ -96,6 +102,9 @@ const char *conf_authority_problem(const char *text, size_t len, bool cut_dot, s
     *out = (struct conf_authority){.host = text};
     if (len == 0)
         return "a host";
+    const char *url = conf_url_problem(text, len);
+    if (url != NULL)
+        return url;
     if (text[0] == '[') {
         const char *close = memchr(text, ']', len);
         if (close == NULL || !parse_ip(AF_INET6, text + 1, (size_t)(close - text) - 1))

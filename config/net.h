@@ -15,6 +15,8 @@ struct conf_authority {
     size_t host_len;
     unsigned port; /* 0: none given */
 };
+/* A URL where a host is wanted: NULL when it is none. */
+const char *conf_url_problem(const char *text, size_t len);
 /* "host", "host:port", "[v6]:port". A dot at the end of a name is left out of host_len when `cut_dot`, else refused. */
 const char *conf_authority_problem(const char *text, size_t len, bool cut_dot, struct conf_authority *out);
 

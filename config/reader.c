@@ -21,6 +21,16 @@ char *conf_store_text(struct conf_reader *reader, const char *text, size_t len)
     return copy;
 }
 
+char *conf_store_lower(struct conf_reader *reader, const char *text, size_t len)
+{
+    char *copy = conf_store_text(reader, text, len);
+    for (char *p = copy; p != NULL && *p != '\0'; p++) {
+        if (*p >= 'A' && *p <= 'Z')
+            *p = (char)(*p - 'A' + 'a');
+    }
+    return copy;
+}
+
 void *conf_store_array(struct conf_reader *reader, size_t count, size_t size)
 {
     void *array = conf_alloc(&reader->arena, count, size);

@@ -68,8 +68,9 @@ void conf_remark(struct conf_reader *reader, const struct conf_where *at, const 
 #define CONF_QUOTED_PATH 1024
 void conf_quote(const char *text, char *out, size_t cap);
 
-char *conf_store_text(struct conf_reader *reader, const char *text, size_t len); /* NULL: failed (no memory) */
-void *conf_store_array(struct conf_reader *reader, size_t count, size_t size);   /* the same */
+char *conf_store_text(struct conf_reader *reader, const char *text, size_t len);  /* NULL: failed (no memory) */
+char *conf_store_lower(struct conf_reader *reader, const char *text, size_t len); /* the same; A-Z become a-z */
+void *conf_store_array(struct conf_reader *reader, size_t count, size_t size);    /* the same */
 /* A file name of the configuration as an absolute path. */
 const char *conf_store_path(struct conf_reader *reader, const char *path);
 

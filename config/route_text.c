@@ -24,16 +24,6 @@ static const char *text_of(const json_t *value, const struct conf_field *field)
     return value != NULL ? json_string_value(value) : field->text;
 }
 
-static char *store_lower(struct conf_reader *reader, const char *text, size_t len)
-{
-    char *copy = conf_store_text(reader, text, len);
-    for (char *p = copy; p != NULL && *p != '\0'; p++) {
-        if (*p >= 'A' && *p <= 'Z')
-            *p = (char)(*p - 'A' + 'a');
-    }
-    return copy;
-}
-
 void conf_read_name(struct conf_reader *reader, const struct conf_where *at, json_t *value,
                     const struct conf_field *field, void *to)
 {
@@ -78,7 +68,7 @@ void conf_read_route_host(struct conf_reader *reader, const struct conf_where *a
     int len = snprintf(joined, sizeof(joined), "%.*s", (int)authority.host_len, authority.host);
     if (authority.port != 0)
         len += snprintf(joined + len, sizeof(joined) - (size_t)len, ":%u", authority.port);
-    *(const char **)to = store_lower(reader, joined, (size_t)len);
+    *(const char **)to = conf_store_lower(reader, joined, (size_t)len);
 }
 
 /* Takes the URL apart. Returns what was expected, or NULL when it is fine and `route` is filled. */
@@ -111,7 +101,7 @@ static const char *split_upstream(struct conf_reader *reader, const char *url, s
     /* The scheme's own port is left out, as clients do: it would show in Host, which some partners sign. */
     if (authority.port != 0 && authority.port != (scheme == 8 ? 443 : 80))
         used += snprintf(origin + used, sizeof(origin) - (size_t)used, ":%u", authority.port);
-    route->upstream_origin = store_lower(reader, origin, (size_t)used);
+    route->upstream_origin = conf_store_lower(reader, origin, (size_t)used);
     route->upstream_path = conf_store_text(reader, path, path_len);
     return NULL;
 }

@@ -29,6 +29,9 @@ static const char *host_entry(const char *text, char *out, size_t cap)
         snprintf(out, cap, "*");
         return NULL;
     }
+    const char *url = conf_url_problem(text, strlen(text));
+    if (url != NULL)
+        return url;
     if (strchr(text + wild, '*') != NULL)
         return "a name, \"*.example.com\" or \"*\" alone";
     const char *problem = conf_authority_problem(text + wild, strlen(text + wild), true, &authority);

@@ -60,6 +60,7 @@ struct admin {
 struct exchange {
     struct MHD_Connection *connection;
     bool begun, suspended;
+    bool of_worker; /* it has headers of a call for a partner */
     char *body;
     size_t body_len;              /* what came; kept is BODY_MAX at most */
     char client[64];              /* address:port */
@@ -147,6 +148,7 @@ static bool add_headers(struct MHD_Response *response, const struct admin_answer
     bool page = answer->page.data != NULL;
     bool document = page && strncmp(answer->content_type, "text/html", 9) == 0;
     snprintf(retry_after, sizeof retry_after, "%u", answer->retry_after);
+    bool refused = answer->hint != NULL && answer->status >= 400 && answer->status < 500;
     const struct {
         bool wanted;
         const char *name, *value;
@@ -157,6 +159,9 @@ static bool add_headers(struct MHD_Response *response, const struct admin_answer
         {answer->allow[0] != '\0', "Allow", answer->allow},
         {answer->challenge, "WWW-Authenticate", "Bearer"},
         {answer->retry_after != 0, "Retry-After", retry_after},
+        {answer->hint != NULL, "Fencegate-Effect", "not-sent"},
+        {refused, "Stripe-Should-Retry", "false"},
+        {refused, "X-Should-Retry", "false"},
         {document, "Content-Security-Policy", PAGE_POLICY},
         {document, "X-Frame-Options", "DENY"},
         {document, "Referrer-Policy", "no-referrer"},
@@ -196,9 +201,12 @@ static enum MHD_Result send_answer(struct MHD_Connection *connection, struct adm
     return result;
 }
 
-static enum MHD_Result send_problem(struct exchange *exchange, enum admin_problem kind, const char *detail)
+/* Before it is known which call it is. */
+static enum MHD_Result send_problem(struct admin *admin, struct exchange *exchange, enum admin_problem kind,
+                                    const char *detail)
 {
-    struct admin_answer answer = {0};
+    bool may_be_workers = exchange->of_worker || admin_method_changes(exchange->request.method);
+    struct admin_answer answer = {.hint = may_be_workers ? admin->context.hint : NULL};
     admin_receive_end(receive_of(exchange->connection));
     admin_problem(&answer, kind, detail);
     return send_answer(exchange->connection, &answer);
@@ -271,37 +279,40 @@ static bool is_exact(const struct exchange *exchange, const char *method, const 
 
 /* The first call for a request, before its body. An answer given here closes the connection, which is right for what
  * is wrong with the framing: nothing behind it may be read as another request. */
-static enum MHD_Result first_look(struct exchange *exchange, const char *method, const char *version)
+static enum MHD_Result first_look(struct admin *admin, struct exchange *exchange, const char *method,
+                                  const char *version)
 {
     struct fields fields = {.count = 0};
     struct screened screened;
     memset(&screened, 0, sizeof screened);
     MHD_get_connection_values_n(exchange->connection, MHD_HEADER_KIND, collect_field, &fields);
+    exchange->request.method = method;
+    exchange->of_worker = admin->context.options.of_worker(admin->context.options.arg, fields.item, fields.count);
     if (fields.overflow) {
-        return send_problem(exchange, ADMIN_MALFORMED, "There are too many header fields.");
+        return send_problem(admin, exchange, ADMIN_MALFORMED, "There are too many header fields.");
     }
     if (strcmp(version, "HTTP/1.1") != 0 && strcmp(version, "HTTP/1.0") != 0) {
-        return send_problem(exchange, ADMIN_MALFORMED, "This HTTP version is not spoken here.");
+        return send_problem(admin, exchange, ADMIN_MALFORMED, "This HTTP version is not spoken here.");
     }
     if (!is_exact(exchange, method, version, &fields)) {
-        return send_problem(exchange, ADMIN_MALFORMED,
+        return send_problem(admin, exchange, ADMIN_MALFORMED,
                             "The head has something between its fields, or a line that is none.");
     }
     headers_screen(fields.item, fields.count, method, version, &screened);
     if (screened.problem != NULL) {
-        return send_problem(exchange, ADMIN_MALFORMED, screened.problem);
+        return send_problem(admin, exchange, ADMIN_MALFORMED, screened.problem);
     }
     if (!take_single(&fields, "Host", &exchange->request.host) ||
         !take_single(&fields, "Origin", &exchange->request.origin) ||
         !take_single(&fields, "Authorization", &exchange->request.authorization) ||
         !take_single(&fields, "Content-Type", &exchange->request.content_type)) {
-        return send_problem(exchange, ADMIN_MALFORMED, "A header field that may come once comes twice.");
+        return send_problem(admin, exchange, ADMIN_MALFORMED, "A header field that may come once comes twice.");
     }
     if (screened.expect_unknown) {
-        return send_problem(exchange, ADMIN_EXPECTATION, "Only Expect: 100-continue is understood.");
+        return send_problem(admin, exchange, ADMIN_EXPECTATION, "Only Expect: 100-continue is understood.");
     }
     if (screened.has_length && screened.length > BODY_MAX) {
-        return send_problem(exchange, ADMIN_TOO_LARGE, "A body may have 64 KiB here.");
+        return send_problem(admin, exchange, ADMIN_TOO_LARGE, "A body may have 64 KiB here.");
     }
     name_client(exchange);
     return MHD_YES;
@@ -343,9 +354,9 @@ static enum MHD_Result begin_answer(struct admin *admin, struct exchange *exchan
 {
     admin_receive_end(receive_of(exchange->connection));
     if (exchange->body_len > BODY_MAX) {
-        return send_problem(exchange, ADMIN_TOO_LARGE, "A body may have 64 KiB here.");
+        return send_problem(admin, exchange, ADMIN_TOO_LARGE, "A body may have 64 KiB here.");
     }
-    struct admin_answer answer = {0};
+    struct admin_answer answer = {.hint = exchange->of_worker ? admin->context.hint : NULL};
     exchange->request.method = method;
     exchange->request.target = exchange->target;
     exchange->request.client = exchange->client;
@@ -354,6 +365,7 @@ static enum MHD_Result begin_answer(struct admin *admin, struct exchange *exchan
     if (exchange->change == NULL) {
         return send_answer(exchange->connection, &answer);
     }
+    exchange->change->answer.hint = answer.hint;
     exchange->change->on_ready = on_ready;
     exchange->change->arg = exchange;
     admin_change_submit(exchange->change);
@@ -374,7 +386,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
         exchange->begun = true;
         admin_receive_begin(&admin->receiving, receive_of(connection), descriptor(connection),
                             monotonic_ms() + TIMEOUT_SECONDS * 1000);
-        return first_look(exchange, method, version);
+        return first_look(admin, exchange, method, version);
     }
     if (*upload_size > 0) {
         return take_body(exchange, upload, upload_size);
@@ -438,7 +450,7 @@ static void *admin_thread(void *arg)
         admin->due = false;
         MHD_run(admin->daemon);
         admin->due = admin->due || taken;
-        look_ms = sooner(look_ms, admin_receive_run(admin->receiving));
+        look_ms = sooner(look_ms, admin_receive_run(admin->receiving, admin->context.hint));
         if (poll(waits, 4, wait_ms(admin, look_ms)) < 0 && errno != EINTR) {
             log_message(LOG_ERROR, "admin-stopped", "poll: %s", strerror(errno));
             break;
@@ -484,6 +496,7 @@ static bool open_doors(struct admin *admin)
         .patience_ms = TIMEOUT_SECONDS * 1000,
         .head = {HEAD_MAX, HEAD_MAX},
         .head_memory = HEAD_MEMORY,
+        .hint = admin->context.hint,
         .served = count_served,
         .hand_over = take_connection,
         .arg = admin,
@@ -511,6 +524,9 @@ struct admin *admin_start(const struct admin_options *options, uint16_t *port, c
         return NULL;
     }
     admin->context.options = *options;
+    snprintf(admin->context.hint, sizeof admin->context.hint,
+             "This is the admin listener, which sends nothing: calls for partners go to the proxy, at %s.",
+             options->proxy);
     admin->listen_fd = -1;
     admin->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     admin->store_path = strdup(options->store_path);

@@ -14,6 +14,7 @@
 #include "store/store.h"
 
 struct admin;
+struct header_field;
 struct gate_token;
 struct metrics_gauges;
 
@@ -23,6 +24,8 @@ struct admin_options {
     /* NULL: <store_path>/admin.token, made with mode 0600 and 32 random bytes in hex when missing */
     const char *token_file;
     const char *store_path;
+    const char *proxy;        /* where workers' calls belong: address and port */
+    const char *const *hosts; /* admin.hosts; lives as long as the listener */
     struct store *store;
     /* Asked on the admin thread. */
     bool (*shutting_down)(void *arg);
@@ -31,6 +34,8 @@ struct admin_options {
     uint64_t (*in_flight_below)(void *arg, struct slice ns, struct slice key,
                                 uint64_t token); /* what `token` waits for */
     size_t (*tokens)(void *arg, struct slice ns, struct slice key, struct gate_token *out, size_t cap);
+    /* Does it look like a call for a partner? */
+    bool (*of_worker)(void *arg, const struct header_field *fields, size_t count);
     void *arg;
 };
 

@@ -63,8 +63,12 @@ void admin_problem_about(struct admin_answer *answer, enum admin_problem kind, c
                          const struct admin_subject *subject)
 {
     const char *slug = problems[kind].slug, *title = problems[kind].title;
-    char type[64];
+    char type[64], longer[1024];
     snprintf(type, sizeof type, "urn:fencegate:problem:%s", slug);
+    if (answer->hint != NULL) {
+        snprintf(longer, sizeof longer, "%s %s", detail, answer->hint);
+        detail = longer;
+    }
     struct jsonout *out = &answer->body;
     jsonout_reset(out);
     jsonout_object_begin(out);
@@ -73,6 +77,9 @@ void admin_problem_about(struct admin_answer *answer, enum admin_problem kind, c
     jsonout_member_number(out, "status", problems[kind].status);
     jsonout_member_cstring(out, "detail", detail);
     jsonout_member_cstring(out, "reason", slug);
+    if (answer->hint != NULL) {
+        jsonout_member_cstring(out, "effect", effect_name(EFFECT_NOT_SENT));
+    }
     if (subject != NULL) {
         jsonout_member_string(out, "namespace", subject->ns.data, subject->ns.len);
         jsonout_member_string(out, "key", subject->key.data, subject->key.len);
@@ -336,17 +343,23 @@ static void tell_refused(struct admin_context *context, const struct admin_reque
     log_end(&line);
 }
 
+static bool knows_host(const struct admin_context *context, const char *host)
+{
+    return admin_host_private(host) || admin_host_named(host, context->options.hosts);
+}
+
 /* A name that a stranger's page can have gets malformed-request, before the token is looked at: whether it was right is
  * nothing such a page should learn. */
 static bool may_ask(struct admin_context *context, const struct admin_request *request, struct admin_answer *answer)
 {
     char named[ADMIN_HOST_CAP]; /* by the target itself, which counts more than Host (RFC 9112, 3.2.2) */
     bool valid = admin_target_host(request->target, named);
-    if (!valid || !admin_host_private(request->host) || (named[0] != '\0' && !admin_host_private(named))) {
+    if (!valid || !knows_host(context, request->host) || (named[0] != '\0' && !knows_host(context, named))) {
         tell_refused(context, request, "host of another site");
-        admin_problem(answer, ADMIN_MALFORMED,
-                      "Host must be an IP address, a name without a dot, or one under localhost, local, internal or "
-                      "svc: other names could be pointed here by a page in a browser.");
+        admin_problem(
+            answer, ADMIN_MALFORMED,
+            "Host must be an IP address, a name without a dot, one under localhost, local, internal or svc, or "
+            "one that admin.hosts lists: other names could be pointed here by a page in a browser.");
         return false;
     }
     if (!admin_origin_same(request->origin, request->host) ||
@@ -365,11 +378,22 @@ static bool may_ask(struct admin_context *context, const struct admin_request *r
     return true;
 }
 
+bool admin_method_changes(const char *method)
+{
+    return strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0 && strcmp(method, "OPTIONS") != 0;
+}
+
+/* A worker with the wrong port learns it from every refusal: until a change is known to be an operator's, it may be a
+ * call for a partner. */
 struct admin_change *admin_call(struct admin_context *context, const struct admin_request *request,
                                 struct admin_answer *answer)
 {
     struct call_input in = {.request = request};
     char allow[sizeof answer->allow] = "";
+    const char *hint = answer->hint;
+    if (admin_method_changes(request->method)) {
+        answer->hint = context->hint;
+    }
     if (!admin_target_split(request->target, &in.path, &in.query)) {
         admin_problem(answer, ADMIN_MALFORMED,
                       "The request target has no path, or bytes that must be percent-encoded.");
@@ -387,6 +411,7 @@ struct admin_change *admin_call(struct admin_context *context, const struct admi
         memcpy(answer->allow, allow, sizeof allow);
         admin_problem(answer, ADMIN_METHOD, "This path does not take that method.");
     } else {
+        answer->hint = hint;
         found.call->answer(context, &in, answer);
     }
     return in.change;

@@ -18,7 +18,8 @@
 struct admin_change;
 
 struct admin_context {
-    struct admin_options options; /* its callbacks and store; the strings are not used after the start */
+    struct admin_options options; /* its callbacks, hosts and store; the strings are not used after the start */
+    char hint[256];               /* for workers that have the wrong port: what this is, and where the proxy is */
     struct admin_token token;
     struct log_rate refused_told;
     struct store_reader *reader; /* opened at the first need, by the thread that uses it */
@@ -40,6 +41,8 @@ struct admin_request {
 
 struct admin_answer {
     unsigned status;
+    const char *hint; /* to be set before the answer is made, for what a worker may have sent: ends the detail of a
+                       * problem; the answer then says that nothing was sent. NULL: for operators */
     const char *content_type;
     char allow[32];       /* Allow; "" for none */
     bool challenge;       /* WWW-Authenticate */
@@ -65,7 +68,8 @@ enum admin_problem {
     ADMIN_FULL,
 };
 const char *admin_problem_title(enum admin_problem kind);
-/* Makes `answer` a problem in the shape that the proxy's own answers have (SPEC section 4), without an effect. */
+/* Makes `answer` a problem in the shape that the proxy's own answers have (SPEC section 4), without an effect unless
+ * there is a hint. */
 void admin_problem(struct admin_answer *answer, enum admin_problem kind, const char *detail);
 struct admin_subject {
     struct slice ns, key;
@@ -74,8 +78,11 @@ struct admin_subject {
 void admin_problem_about(struct admin_answer *answer, enum admin_problem kind, const char *detail,
                          const struct admin_subject *subject);
 
-/* Finds the call, checks who asks, answers. `answer` starts zeroed. What it returns, if not NULL, is a change that the
- * caller owns and has to submit; it brings the answer. */
+/* Can a request with this method change anything? A worker's call mostly can. */
+bool admin_method_changes(const char *method);
+
+/* Finds the call, checks who asks, answers. `answer` starts zeroed but for its hint. What it returns, if not NULL, is a
+ * change that the caller owns and has to submit; it brings the answer. */
 struct admin_change *admin_call(struct admin_context *context, const struct admin_request *request,
                                 struct admin_answer *answer);
 

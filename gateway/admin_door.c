@@ -119,17 +119,18 @@ int admin_doors_fd(const struct admin_doors *doors)
     return doors->epoll_fd;
 }
 
-void admin_raw_problem(int fd, enum admin_problem kind, const char *detail)
+void admin_raw_problem(int fd, enum admin_problem kind, const char *detail, const char *hint)
 {
-    struct admin_answer answer = {0};
+    struct admin_answer answer = {.hint = hint};
     char head[512];
     admin_problem(&answer, kind, detail);
     if (!answer.body.failed) {
-        int len = snprintf(head, sizeof head,
-                           "HTTP/1.1 %u %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nCache-Control: no-store\r\n"
-                           "X-Content-Type-Options: nosniff\r\n%sConnection: close\r\n\r\n",
-                           answer.status, admin_problem_title(kind), answer.content_type, answer.body.len,
-                           answer.retry_after != 0 ? "Retry-After: 1\r\n" : "");
+        int len =
+            snprintf(head, sizeof head,
+                     "HTTP/1.1 %u %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nCache-Control: no-store\r\n"
+                     "X-Content-Type-Options: nosniff\r\nFencegate-Effect: not-sent\r\n%sConnection: close\r\n\r\n",
+                     answer.status, admin_problem_title(kind), answer.content_type, answer.body.len,
+                     answer.retry_after != 0 ? "Retry-After: 1\r\n" : "");
         struct iovec parts[2] = {{head, (size_t)len}, {answer.body.text, answer.body.len}};
         struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
         ssize_t sent = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -142,7 +143,7 @@ void admin_raw_problem(int fd, enum admin_problem kind, const char *detail)
 /* Closing at once would reset the connection if the client still sends, and the refusal would be lost. */
 static void refuse(struct admin_doors *doors, struct door *door, enum admin_problem kind, const char *detail)
 {
-    admin_raw_problem(door->fd, kind, detail);
+    admin_raw_problem(door->fd, kind, detail, doors->options.hint);
     if (doors->leaving >= LINGER_MAX) {
         close_door(doors, door);
         return;

@@ -21,6 +21,7 @@ struct admin_door_options {
     unsigned patience_ms;     /* for a head to come whole, or for the next to begin */
     struct head_limits head;  /* the largest that libmicrohttpd can take */
     size_t head_memory;       /* what it has for head and fields together */
+    const char *hint;         /* ends each refusal: nobody knows yet who asks */
     unsigned (*served)(void *arg);
     /* The descriptor is the callee's from here on. */
     void (*hand_over)(void *arg, int fd, const struct sockaddr *address, socklen_t len);
@@ -33,7 +34,8 @@ void admin_doors_free(struct admin_doors **doors);   /* closes what stands there
 int admin_doors_fd(const struct admin_doors *doors); /* readable: run */
 /* Accepts, looks, refuses, hands over. Returns after how many milliseconds it wants to be called again; -1: no need. */
 int admin_doors_run(struct admin_doors *doors);
-/* Writes a problem past the library, which has answered nothing, and ends our side of the connection. */
-void admin_raw_problem(int fd, enum admin_problem kind, const char *detail);
+/* Writes a problem past the library, which has answered nothing, and ends our side of the connection. `hint` as in
+ * struct admin_answer. */
+void admin_raw_problem(int fd, enum admin_problem kind, const char *detail, const char *hint);
 
 #endif

@@ -176,22 +176,34 @@ static bool ends_with(const char *name, size_t len, const char *suffix)
     return len > suffix_len && strncasecmp(name + len - suffix_len, suffix, suffix_len) == 0;
 }
 
-bool admin_host_private(const char *host)
+#define NAME_CAP 256
+
+/* A Host's name without port and the dot at its end. Returns its length; 0: there is none that can be. */
+static size_t name_of(const char *host, char name[NAME_CAP])
 {
-    static const char *const suffixes[] = {".localhost", ".local", ".internal", ".svc"};
-    char name[256];
-    if (host == NULL || host[0] == '[') { /* in brackets: an IPv6 address, as headers_screen() has seen to */
-        return true;
-    }
     size_t len = strcspn(host, ":");
     if (len > 0 && host[len - 1] == '.') {
         len--;
     }
-    if (len == 0 || len >= sizeof name) {
-        return false;
+    if (len >= NAME_CAP) {
+        return 0;
     }
     memcpy(name, host, len);
     name[len] = '\0';
+    return len;
+}
+
+bool admin_host_private(const char *host)
+{
+    static const char *const suffixes[] = {".localhost", ".local", ".internal", ".svc"};
+    char name[NAME_CAP];
+    if (host == NULL || host[0] == '[') { /* in brackets: an IPv6 address, as headers_screen() has seen to */
+        return true;
+    }
+    size_t len = name_of(host, name);
+    if (len == 0) {
+        return false;
+    }
     struct in_addr address;
     if (inet_pton(AF_INET, name, &address) == 1 || strchr(name, '.') == NULL) {
         return true;
@@ -202,6 +214,35 @@ bool admin_host_private(const char *host)
         }
     }
     return false;
+}
+
+bool admin_host_named(const char *host, const char *const *hosts)
+{
+    char name[NAME_CAP];
+    bool named = false;
+    for (size_t i = 0; name_of(host, name) > 0 && hosts[i] != NULL && !named; i++) {
+        named = strcasecmp(name, hosts[i]) == 0;
+    }
+    return named;
+}
+
+static bool is_workers(const struct config *config, const struct header_field *field)
+{
+    bool found =
+        header_is(field, "Fencing-Token") || header_is(field, "Workflow-Key") || header_is(field, "Fencegate-Target");
+    for (size_t i = 0; i < config->route_count && !found; i++) {
+        found = header_is(field, config->routes[i].token_header) || header_is(field, config->routes[i].key_header);
+    }
+    return found;
+}
+
+bool admin_fields_of_worker(const struct config *config, const struct header_field *fields, size_t count)
+{
+    bool found = false;
+    for (size_t i = 0; i < count && !found; i++) {
+        found = is_workers(config, &fields[i]);
+    }
+    return found;
 }
 
 bool admin_target_host(const char *target, char out[ADMIN_HOST_CAP])

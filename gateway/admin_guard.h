@@ -9,6 +9,8 @@
 
 #include "config/config.h"
 
+struct header_field;
+
 struct admin_token {
     char text[CONFIG_TOKEN_MAX + 3]; /* room for a line end and for seeing that the file is longer */
     size_t len;
@@ -28,6 +30,12 @@ bool admin_token_matches(const struct admin_token *token, const char *authorizat
 /* Is a Host header one that a page on the internet can't have? IP literals, names without a dot, and names under
  * localhost, local, internal and svc. NULL (HTTP/1.0) is: no browser leaves it out. */
 bool admin_host_private(const char *host);
+/* Is it one of `hosts` (admin.hosts; NULL-terminated), with whatever port? */
+bool admin_host_named(const char *host, const char *const *hosts);
+
+/* Does a request carry a header of those that go with calls for partners: Fencing-Token, Workflow-Key, what the routes
+ * have in their place, Fencegate-Target? Its worker has the wrong port. */
+bool admin_fields_of_worker(const struct config *config, const struct header_field *fields, size_t count);
 
 /* The host and port of an absolute-form target into `out`, as a Host header has them; "" for a target that is none.
  * False: they are not well-formed, or too long. */

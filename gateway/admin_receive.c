@@ -41,11 +41,11 @@ bool admin_receive_at_end(int fd)
     return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
-static void give_up(struct admin_receive *receive, enum admin_problem kind, const char *detail)
+static void give_up(struct admin_receive *receive, enum admin_problem kind, const char *detail, const char *hint)
 {
     receive->refused = true;
     if (receive->end_ms != ADMIN_RECEIVE_IDLE) {
-        admin_raw_problem(receive->fd, kind, detail);
+        admin_raw_problem(receive->fd, kind, detail, hint);
     }
     shutdown(receive->fd, SHUT_RD); /* wakes the library, which finds the end */
 }
@@ -59,7 +59,7 @@ static bool has_ended(struct admin_receive *receive)
     return twice;
 }
 
-int admin_receive_run(struct admin_receive *list)
+int admin_receive_run(struct admin_receive *list, const char *hint)
 {
     uint64_t now = monotonic_ms(), next = UINT64_MAX;
     for (struct admin_receive *receive = list; receive != NULL; receive = receive->next) {
@@ -67,9 +67,9 @@ int admin_receive_run(struct admin_receive *list)
             continue;
         }
         if (has_ended(receive)) {
-            give_up(receive, ADMIN_MALFORMED, "The request ends inside its body.");
+            give_up(receive, ADMIN_MALFORMED, "The request ends inside its body.", hint);
         } else if (now >= receive->end_ms) {
-            give_up(receive, ADMIN_TIMEOUT, "The request did not arrive in time.");
+            give_up(receive, ADMIN_TIMEOUT, "The request did not arrive in time.", hint);
         } else if (receive->ended) {
             next = now;
         } else if (receive->end_ms < next) {

@@ -23,7 +23,7 @@ bool admin_receive_at_end(int fd); /* the client has ended its sending, and all 
 void admin_receive_end(struct admin_receive *receive); /* also when it has not begun */
 /* To be called when the library has taken what there was. Refuses what is late or cut short, and lets the library
  * notice that nothing more comes: it then closes. Returns after how many milliseconds it wants to be called again; -1:
- * no need. */
-int admin_receive_run(struct admin_receive *list);
+ * no need. `hint` as in struct admin_answer. */
+int admin_receive_run(struct admin_receive *list, const char *hint);
 
 #endif

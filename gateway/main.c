@@ -50,6 +50,8 @@ static void print_settings(const struct config *config)
     printf("  admin listener   %s port %u, token in %s%s\n", config->admin_address, config->admin_port,
            config->admin_token_file != NULL ? config->admin_token_file : config->store_path,
            config->admin_token_file != NULL ? "" : "/admin.token");
+    for (size_t i = 0; config->admin_hosts[i] != NULL; i++)
+        printf("  admin name       %s\n", config->admin_hosts[i]);
     printf("  store            %s, at most %" PRIu64 " MiB\n", config->store_path, config->store_max_size >> 20);
 }
 

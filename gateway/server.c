@@ -22,6 +22,7 @@
 #include "config/config.h"
 #include "gateway/admin.h"
 #include "gateway/admin_address.h"
+#include "gateway/admin_guard.h"
 #include "gateway/crash_count.h"
 #include "gateway/gate.h"
 #include "gateway/log.h"
@@ -49,7 +50,10 @@ enum {
 
 struct server {
     const char *file;
-    struct settings *settings;
+    struct settings *settings;      /* main's; the admin thread looks at them under settings_mutex */
+    pthread_mutex_t settings_mutex; /* main holds it while it puts others in their place */
+    const struct config *started;   /* the configuration of the start; NULL before the workers run */
+    char proxy[ENDPOINT_CAP];
     struct gateway gateway;
     struct worker **workers;
     unsigned worker_count;
@@ -134,6 +138,15 @@ static size_t key_tokens(void *arg, struct slice ns, struct slice key, struct ga
     return gate_tokens(server->gateway.gate, ns, key, out, cap);
 }
 
+static bool is_of_worker(void *arg, const struct header_field *fields, size_t count)
+{
+    struct server *server = arg;
+    pthread_mutex_lock(&server->settings_mutex);
+    bool found = admin_fields_of_worker(server->settings->config, fields, count);
+    pthread_mutex_unlock(&server->settings_mutex);
+    return found;
+}
+
 /* ---- start ---- */
 
 static void raise_descriptor_limit(void)
@@ -216,6 +229,12 @@ static int start_workers(struct server *server, uint16_t *port)
     return 0;
 }
 
+static void name_endpoint(char out[ENDPOINT_CAP], const char *address, uint16_t port)
+{
+    const char *form = strchr(address, ':') != NULL ? "[%s]:%u" : "%s:%u";
+    snprintf(out, ENDPOINT_CAP, form, address, port);
+}
+
 static int start_admin(struct server *server, uint16_t *port)
 {
     const struct config *config = server->settings->config;
@@ -224,12 +243,15 @@ static int start_admin(struct server *server, uint16_t *port)
         .port = config->admin_port,
         .token_file = config->admin_token_file,
         .store_path = config->store_path,
+        .proxy = server->proxy,
+        .hosts = server->started->admin_hosts,
         .store = server->gateway.store,
         .shutting_down = is_shutting_down,
         .gauges = read_gauges,
         .in_flight = key_in_flight,
         .in_flight_below = key_in_flight_below,
         .tokens = key_tokens,
+        .of_worker = is_of_worker,
         .arg = server,
     };
     char error[512];
@@ -237,13 +259,7 @@ static int start_admin(struct server *server, uint16_t *port)
     return server->admin == NULL ? complain(EXIT_STORE, error) : 0;
 }
 
-static void name_endpoint(char out[ENDPOINT_CAP], const char *address, uint16_t port)
-{
-    const char *form = strchr(address, ':') != NULL ? "[%s]:%u" : "%s:%u";
-    snprintf(out, ENDPOINT_CAP, form, address, port);
-}
-
-static void tell_ready(const struct server *server, const char *proxy, const char *admin)
+static void tell_ready(const struct server *server, const char *admin)
 {
     struct log_line line;
     if (!log_begin(&line, LOG_INFO, "ready"))
@@ -253,7 +269,7 @@ static void tell_ready(const struct server *server, const char *proxy, const cha
     log_cstring(&line, "libcurl", upstream_library());
     log_cstring(&line, "config", server->file);
     log_cstring(&line, "store", server->settings->config->store_path);
-    log_cstring(&line, "proxy", proxy);
+    log_cstring(&line, "proxy", server->proxy);
     log_cstring(&line, "admin", admin);
     log_number(&line, "workers", server->worker_count);
     log_number(&line, "routes", server->settings->config->route_count);
@@ -272,15 +288,17 @@ static int bring_up(struct server *server)
         crash_count(server->gateway.store, server->started_ms);
         status = start_workers(server, &port);
     }
-    if (status == 0)
+    if (status == 0) {
+        server->started = config_ref(config);
+        name_endpoint(server->proxy, config->listen_address, port);
         status = start_admin(server, &admin_port);
+    }
     if (status != 0)
         return status;
-    char proxy[ENDPOINT_CAP], admin[ENDPOINT_CAP];
-    name_endpoint(proxy, config->listen_address, port);
+    char admin[ENDPOINT_CAP];
     name_endpoint(admin, config->admin_address, admin_port);
-    tell_ready(server, proxy, admin);
-    printf("fencegate ready proxy=%s admin=%s\n", proxy, admin);
+    tell_ready(server, admin);
+    printf("fencegate ready proxy=%s admin=%s\n", server->proxy, admin);
     fflush(stdout);
     return 0;
 }
@@ -337,8 +355,11 @@ static void reload(struct server *server)
     for (unsigned i = 0; i < server->worker_count; i++)
         if (!worker_reload(server->workers[i], settings))
             log_message(LOG_ERROR, "reload", "out of memory: worker %u keeps the old settings", i);
-    settings_unref(&server->settings);
+    struct settings *before = server->settings;
+    pthread_mutex_lock(&server->settings_mutex);
     server->settings = settings;
+    pthread_mutex_unlock(&server->settings_mutex);
+    settings_unref(&before);
     store_retention(server->gateway.store, config->audit_retain_ms, config->audit_drop_oldest);
     apply_log_level(config);
     show_limits(&server->gateway, config);
@@ -466,13 +487,15 @@ static void take_down(struct server *server)
     free(server->workers);
     gate_free(&server->gateway.gate);
     settings_unref(&server->settings);
+    config_unref(&server->started);
     if (server->signal_fd >= 0)
         close(server->signal_fd);
 }
 
 int server_run(const char *config_file)
 {
-    struct server server = {.file = config_file, .signal_fd = -1, .started_ms = realtime_ms()};
+    struct server server = {
+        .file = config_file, .settings_mutex = PTHREAD_MUTEX_INITIALIZER, .signal_fd = -1, .started_ms = realtime_ms()};
     char error[512];
     const struct config *config = config_load(config_file, error, sizeof error);
     if (config == NULL)

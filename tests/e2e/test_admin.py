@@ -6,8 +6,8 @@ import urllib.parse
 import pytest
 
 import expect
-from client import Connection
-from gateway import Gateway, route
+from client import Connection, fenced, request
+from gateway import PATIENCE, Gateway, route
 from partner import Held
 
 
@@ -196,6 +196,82 @@ def test_the_admin_listener_is_not_the_proxy(gw):
     assert gw.admin("/pay/x").status == 404
     assert gw.call("/healthz", method="GET").status == 404
     assert gw.call("/metrics", method="GET").status == 404
+
+
+# -- workers that have the wrong port
+
+
+def told_where_the_proxy_is(gw, answer, status):
+    assert answer.status == status and answer.effect == "not-sent", answer
+    assert answer.json["effect"] == "not-sent" and f"127.0.0.1:{gw.port}" in answer.json["detail"], answer
+    assert answer.get("Stripe-Should-Retry") == answer.get("X-Should-Retry") == ("false" if status < 500 else None), answer
+
+
+@pytest.mark.parametrize("headers", [fenced(5, "k"), fenced(5, None), fenced(None, "k")])
+@pytest.mark.parametrize("method, path, status", [
+    ("POST", "/v1/charges", 401), ("POST", "/pay/v1/charges", 404), ("POST", "/", 405), ("GET", "/pay/x", 404), ("GET", "/v1/charges", 401), ("PUT", "/v1/fences/default/k", 401),
+    ("POST", "http://api.partner.example/v1/charges", 400), ("POST", "*", 400),
+])
+def test_a_fenced_call_learns_where_the_proxy_is(gw, method, path, status, headers):
+    told_where_the_proxy_is(gw, gw.admin(path, method, token=None, headers=headers, body=b"a=1"), status)
+
+
+def test_a_call_learns_it_without_fencing_headers_too(gw):
+    told_where_the_proxy_is(gw, gw.admin("/v1/charges", "POST", token="sk_live_of_the_partner"), 401)
+    told_where_the_proxy_is(gw, gw.admin("/pay/v1/charges", "POST", token=None), 404)
+    told_where_the_proxy_is(gw, gw.admin("/pay", "POST", token=None, body=b"x" * 70_000), 413)
+    for path in ("/pay/v1/charges", "/v1/audit"):
+        answer = gw.admin(path, token=None)
+        assert answer.effect is None and "proxy" not in answer.json["detail"], answer
+
+
+def test_answers_to_operators_have_no_effect_unless_their_call_looks_like_a_workers(gw, mark):
+    body = b'{"token":"43"}'
+    plain = gw.admin(f"/v1/fences/default/{mark}", "PUT", body=body)
+    assert plain.status == 200 and plain.effect is None
+    marked = gw.admin(f"/v1/fences/default/{mark}", "PUT", headers=fenced(43, mark), body=body)
+    assert marked.status == 200 and marked.effect == "not-sent" and marked.json["highest"] == "43"
+    told_where_the_proxy_is(gw, gw.admin(f"/v1/fences/default/{mark}", "PUT", headers=fenced(42, mark), body=b'{"token":"42"}'), 409)
+
+
+def test_the_routes_own_headers_count_and_a_reload_changes_them(launch, partner):
+    gw = launch(route(partner, fence={"token_header": "X-Lease", "key_header": "X-Order"}))
+    told_where_the_proxy_is(gw, gw.admin("/pay/x", token=None, headers=[("X-Lease", "5")]), 404)
+    gw.settings["routes"][0]["fence"] = {"token_header": "X-Other"}
+    gw.reload()
+    gw.wait_log(lambda line: line["event"] == "reload" and line["level"] == "info")
+    told_where_the_proxy_is(gw, gw.admin("/pay/x", token=None, headers=[("X-Other", "5")]), 404)
+    assert gw.admin("/pay/x", token=None, headers=[("X-Lease", "5")]).effect is None
+
+
+@pytest.mark.parametrize("junk", [b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", b"POST /pay\r\n\r\n",
+                                  b"POST / HTTP/1.1\r\nHost: x\r\nCookie: " + b"c" * 20_000 + b"\r\n\r\n"])
+def test_a_head_that_is_refused_learns_it_too(gw, junk):
+    with Connection(gw.admin_port, PATIENCE) as connection:
+        connection.send(junk)
+        answer = connection.receive("POST")
+    assert answer.status in (400, 431) and answer.effect == "not-sent" and f"127.0.0.1:{gw.port}" in answer.json["detail"], answer
+
+
+# -- names
+
+
+def test_names_of_the_settings_are_answered_to(launch, partner):
+    gw = launch(route(partner), admin={"address": "127.0.0.1", "port": 0, "hosts": ["Fencegate.Ops.example"]})
+    bearer = [("Authorization", f"Bearer {gw.admin_token}")]
+
+    def ask(host, *headers):
+        with Connection(gw.admin_port, PATIENCE) as connection:
+            connection.send(request("GET", "/v1/fences", [*bearer, *headers], host=host))
+            return connection.receive("GET")
+
+    assert ask("fencegate.ops.example").status == ask("FENCEGATE.ops.example.:8443").status == ask("localhost").status == 200
+    assert ask("fencegate.ops.example", ("Origin", "https://fencegate.ops.example")).status == 200
+    error(ask("other.ops.example"), 400, "malformed-request")
+    assert "admin.hosts" in ask("other.ops.example").json["detail"]
+    error(ask("fencegate.ops.example", ("Origin", "https://other.ops.example")), 400, "malformed-request")
+    done = gw.command("check")
+    assert done.returncode == 0 and "fencegate.ops.example" in done.stdout
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])

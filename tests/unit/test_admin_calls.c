@@ -11,7 +11,9 @@
 #include "gateway/admin_calls.h"
 
 /* No store: a call that got as far as one without leave would crash here. */
-static struct admin_context context = {.token = {.text = "right", .len = 5}};
+static const char *const hosts[] = {"fencegate.ops.example", NULL};
+static struct admin_context context = {
+    .options = {.hosts = hosts}, .hint = "The proxy is at 127.0.0.1:8080.", .token = {.text = "right", .len = 5}};
 static char target_copy[128];
 
 static struct admin_answer ask(struct admin_request request, const char *target)
@@ -129,6 +131,49 @@ static void test_a_target_that_names_a_stranger_is_refused_too(void **state)
     expect(request, "http://localhost/v1/x", 400, "malformed-request");
 }
 
+static void test_hosts_of_the_settings_are_no_strangers(void **state)
+{
+    struct admin_request request = {
+        .method = "GET", .host = "Fencegate.Ops.Example.:8443", .authorization = "Bearer right"};
+    (void)state;
+    expect(request, "/v1/x", 404, "not-found");
+    expect(request, "http://fencegate.ops.example/v1/x", 404, "not-found");
+    expect(request, "http://evil.example/v1/x", 400, "malformed-request");
+    request.origin = "https://fencegate.ops.example";
+    request.host = "fencegate.ops.example";
+    expect(request, "/v1/x", 404, "not-found");
+    request.host = "x.fencegate.ops.example";
+    expect(request, "/v1/x", 400, "malformed-request");
+}
+
+static bool hints(const char *method, const char *target, const char *authorization)
+{
+    struct admin_answer answer =
+        ask((struct admin_request){.method = method, .host = "localhost", .authorization = authorization}, target);
+    bool effect = strstr(answer.body.text, "\"effect\":\"not-sent\"") != NULL;
+    bool told = strstr(answer.body.text, " The proxy is at 127.0.0.1:8080.\"") != NULL;
+    assert_int_equal(effect, told);
+    assert_int_equal(answer.hint != NULL, told);
+    jsonout_free(&answer.body);
+    return told;
+}
+
+/* Whatever it is that a worker with the wrong port may have meant, and nothing that is an operator's. */
+static void test_a_workers_call_gets_the_proxys_address(void **state)
+{
+    static const char *const paths[] = {"/", "/pay/v1/charges", "/v1/charges", "/v1/fences/default/k", "/healthz", "*"};
+    (void)state;
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        assert_true(hints("POST", paths[i], NULL));
+        assert_true(hints("PATCH", paths[i], "Bearer sk_live_x"));
+    }
+    assert_true(hints("DELETE", "/v1/fences/default/k?reason=r", NULL));
+    assert_false(hints("DELETE", "/v1/fences/default/k", "Bearer right"));
+    assert_false(hints("GET", "/pay/v1/charges", NULL));
+    assert_false(hints("GET", "/v1/audit", NULL));
+    assert_false(hints("GET", "/healthz", NULL));
+}
+
 static void test_not_found_and_not_allowed(void **state)
 {
     struct admin_request request = {.method = "GET", .host = "localhost", .authorization = "Bearer right"};
@@ -217,6 +262,8 @@ int main(void)
         cmocka_unit_test(test_a_token_is_needed),
         cmocka_unit_test(test_strangers_are_refused_whatever_the_token),
         cmocka_unit_test(test_a_target_that_names_a_stranger_is_refused_too),
+        cmocka_unit_test(test_hosts_of_the_settings_are_no_strangers),
+        cmocka_unit_test(test_a_workers_call_gets_the_proxys_address),
         cmocka_unit_test(test_not_found_and_not_allowed),
         cmocka_unit_test(test_malformed),
         cmocka_unit_test(test_malformed_changes),

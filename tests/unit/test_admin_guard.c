@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "gateway/admin_guard.h"
+#include "gateway/headers.h"
 
 struct folder {
     char path[64], file[96];
@@ -205,6 +206,41 @@ static void test_private_hosts(void **state)
     assert_false(admin_host_private(longest));
 }
 
+static void test_named_hosts(void **state)
+{
+    static const char *const hosts[] = {"fencegate.ops.example", "10.0.0.1", NULL}, *const none[] = {NULL};
+    (void)state;
+    assert_true(admin_host_named("fencegate.ops.example", hosts));
+    assert_true(admin_host_named("Fencegate.OPS.example.:8081", hosts));
+    assert_true(admin_host_named("10.0.0.1:80", hosts));
+    assert_false(admin_host_named("fencegate.ops.example.evil", hosts));
+    assert_false(admin_host_named("x.fencegate.ops.example", hosts));
+    assert_false(admin_host_named("", hosts));
+    assert_false(admin_host_named(":80", hosts));
+    assert_false(admin_host_named("fencegate.ops.example", none));
+}
+
+static bool of_worker(const struct config *config, const char *name)
+{
+    struct header_field fields[] = {{"Host", 4, "x", 1}, {name, strlen(name), "", 0}};
+    return admin_fields_of_worker(config, fields, 2);
+}
+
+static void test_fields_of_workers(void **state)
+{
+    static const struct config_route routes[] = {{.token_header = "Fencing-Token", .key_header = "Workflow-Key"},
+                                                 {.token_header = "X-Lease", .key_header = "X-Order"}};
+    static const struct config config = {.routes = routes, .route_count = 2};
+    static const char *const theirs[] = {"fencing-token", "Workflow-Key", "X-LEASE", "x-order", "Fencegate-Target"};
+    static const char *const others[] = {"Authorization", "X-Lease2", "X", "User-Agent"};
+    (void)state;
+    for (size_t i = 0; i < sizeof theirs / sizeof theirs[0]; i++)
+        assert_true(of_worker(&config, theirs[i]));
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        assert_false(of_worker(&config, others[i]));
+    assert_false(of_worker(&(struct config){.route_count = 0}, "X-Lease"));
+}
+
 static void test_origins(void **state)
 {
     (void)state;
@@ -230,6 +266,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_refuses_bad_files, setup, teardown),
         cmocka_unit_test(test_token_matches),
         cmocka_unit_test(test_private_hosts),
+        cmocka_unit_test(test_named_hosts),
+        cmocka_unit_test(test_fields_of_workers),
         cmocka_unit_test(test_origins),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -59,6 +59,7 @@ static void minimal_has_the_defaults(void **state)
     assert_string_equal(config->admin_address, "127.0.0.1");
     assert_int_equal(config->admin_port, 8081);
     assert_null(config->admin_token_file);
+    assert_null(config->admin_hosts[0]);
     snprintf(path, sizeof(path), "%s/fencegate-data", folder);
     assert_string_equal(config->store_path, path);
     assert_int_equal(config->store_max_size, UINT64_C(16) << 30);
@@ -88,9 +89,10 @@ static void every_setting_arrives(void **state)
     (void)state;
     const struct config *config = load_good(
         "{'listen': {'address': '::1', 'port': 1}, 'admin': {'address': '10.0.0.1', 'port': 65535, 'token_file': "
-        "'token'},"
+        "'token', 'hosts': ['Fencegate.Ops.Example.', 'b.example']},"
         "'store': {'path': '/x/y', 'max_size': '1MiB'}, 'workers': 3,"
-        "'limits': {'connections': 1, 'in_flight': 2, 'headers': '1KiB', 'answer_headers': '2KiB', 'body': '0B', 'buffered': '3GiB',"
+        "'limits': {'connections': 1, 'in_flight': 2, 'headers': '1KiB', 'answer_headers': '2KiB', 'body': '0B', "
+        "'buffered': '3GiB',"
         "           'request_timeout': '1ms', 'idle_timeout': '2h'},"
         "'audit': {'retain': '2d', 'when_full': 'drop-oldest'}, 'shutdown_grace': '0s',"
         "'log': {'level': 'error', 'access': false},"
@@ -112,6 +114,9 @@ static void every_setting_arrives(void **state)
     assert_int_equal(config->admin_port, 65535);
     snprintf(path, sizeof(path), "%s/token", folder);
     assert_string_equal(config->admin_token_file, path);
+    assert_string_equal(config->admin_hosts[0], "fencegate.ops.example");
+    assert_string_equal(config->admin_hosts[1], "b.example");
+    assert_null(config->admin_hosts[2]);
     assert_string_equal(config->store_path, "/x/y");
     assert_int_equal(config->store_max_size, 1 << 20);
     assert_int_equal(config->workers, 3);
@@ -490,6 +495,7 @@ static void names_of_fixed_changes(void **state)
         {TOP("'listen': {'address': '::1'}, "), "listen\n"},
         {TOP("'admin': {'port': 1}, "), "admin\n"},
         {TOP("'admin': {'token_file': 'token'}, "), "admin\n"},
+        {TOP("'admin': {'hosts': ['a.example']}, "), "admin\n"},
         {TOP("'store': {'path': 'x'}, "), "store\n"},
         {TOP("'store': {'max_size': '1GiB'}, "), "store\n"},
         {TOP("'workers': 1, "), "workers\n"},

@@ -56,6 +56,13 @@ static void bad_top_level(void **state)
         {TOP("'listen': {'port': 80.0}, "),
          "$.listen.port: expected a whole number from 0 to 65535, got a number with a fraction or exponent|"},
         {TOP("'listen': {'port': '80'}, "), "$.listen.port: expected a whole number from 0 to 65535, got \"80\"|"},
+        {TOP("'admin': {'hosts': 'a.example'}, "), "$.admin.hosts: expected an array of at most 100 host names|"},
+        {TOP("'admin': {'hosts': [1]}, "), "$.admin.hosts[0]: expected a host name, got 1|"},
+        {TOP("'admin': {'hosts': ['a.example:8081']}, "), "$.admin.hosts[0]: expected a host without a port"},
+        {TOP("'admin': {'hosts': ['a.example', '*.example']}, "), "$.admin.hosts[1]: expected a host of letters"},
+        {TOP("'admin': {'hosts': ['https://a.example/']}, "),
+         "$.admin.hosts[0]: expected a host alone, such as \"api.example.com\", not a URL, got "
+         "\"https://a.example/\"|"},
         {TOP("'admin': {'port': 8080}, "), "$.admin.port: expected another port than that of \"listen\", 8080|"},
         {TOP("'admin': {'port': 9, 'address': '::'}, 'listen': {'port': 9}, "), "$.admin.port: expected another port"},
         {TOP("'admin': {'token_file': 'none'}, "), "$.admin.token_file: cannot read /tmp/fencegate-config-"},
