@@ -63,7 +63,7 @@ void admin_problem_about(struct admin_answer *answer, enum admin_problem kind, c
                          const struct admin_subject *subject)
 {
     const char *slug = problems[kind].slug, *title = problems[kind].title;
-    char type[64], longer[1024];
+    char type[64], longer[ADMIN_WHY_CAP + sizeof(((struct admin_context *)0)->hint)];
     snprintf(type, sizeof type, "urn:fencegate:problem:%s", slug);
     if (answer->hint != NULL) {
         snprintf(longer, sizeof longer, "%s %s", detail, answer->hint);
@@ -228,7 +228,7 @@ static void answer_audit(struct admin_context *context, struct call_input *in, s
 {
     struct audit_filter filter;
     struct timespec now;
-    char why[160];
+    char why[ADMIN_WHY_CAP];
     clock_gettime(CLOCK_REALTIME, &now);
     uint64_t now_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
     if (!admin_audit_filter(in->query, now_ms, &filter, why, sizeof why)) {

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "gateway/reason.h"
 #include "gateway/timeparse.h"
 #include "gateway/token.h"
 
@@ -211,6 +212,18 @@ static bool read_order(struct slice value, bool *descending)
     return value.data == NULL || *descending || slice_is(value, "asc");
 }
 
+/* A reason of the gateway's own is one of a list; the words of an operator who raised or reset a fence are any. A word
+ * that could only be a misspelt one of the list would find nothing, which reads like "there was none". */
+static bool read_reason(struct slice value, enum audit_kind kind, struct slice *out)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
+    bool words = kind == AUDIT_RAISED || kind == AUDIT_RESET;
+    for (size_t i = 0; i < value.len && !words; i++) {
+        words = memchr(letters, value.data[i], sizeof letters - 1) == NULL;
+    }
+    return read_text(value, out) && (value.data == NULL || words || reason_known(value.data, value.len));
+}
+
 bool admin_audit_filter(struct admin_span query, uint64_t now_ms, struct audit_filter *out, char *why, size_t why_cap)
 {
     enum { NS, KEY, KIND, REASON, ROUTE, SINCE, UNTIL, ID, EFFECT, AFTER, ORDER, LIMIT, COUNT };
@@ -234,6 +247,11 @@ bool admin_audit_filter(struct admin_span query, uint64_t now_ms, struct audit_f
         wrong = "kind must be dropped, rejected, sent, not-sent, unknown, raised, reset or resolved";
     } else if (!read_text(params[REASON].value, &out->reason)) {
         wrong = "reason must be 1 to 255 bytes of UTF-8 without control characters";
+    } else if (!read_reason(params[REASON].value, out->kind, &out->reason)) {
+        snprintf(why, why_cap,
+                 "The parameter reason must be one of %s; or, with kind=raised or kind=reset, an operator's words.",
+                 reason_list);
+        return false;
     } else if (!read_text(params[ROUTE].value, &out->route)) {
         wrong = "route must be 1 to 255 bytes of UTF-8 without control characters";
     } else if (!read_time(params[SINCE].value, now_ms, &out->since_ms)) {

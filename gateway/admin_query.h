@@ -44,6 +44,9 @@ struct admin_param {
 bool admin_params_parse(struct admin_span query, struct admin_param *params, size_t count, char *why, size_t why_cap)
     __attribute__((warn_unused_result));
 
+/* Room for every `why` below. */
+#define ADMIN_WHY_CAP 1024
+
 /* The whole query of GET /v1/audit. Slices of *out point into the query. False with one line in `why`. */
 bool admin_audit_filter(struct admin_span query, uint64_t now_ms, struct audit_filter *out, char *why, size_t why_cap)
     __attribute__((warn_unused_result));

@@ -43,8 +43,7 @@ void effect_write(struct jsonout *out, const struct audit_record *effect, enum e
     jsonout_member_string(out, "method", effect->method.data, effect->method.len);
     jsonout_member_string(out, "path", effect->path.data, effect->path.len);
     jsonout_member_string(out, "target", effect->target.data, effect->target.len);
-    if (state != EFFECTS_IN_DOUBT)
-        jsonout_member_string(out, "client", effect->client.data, effect->client.len);
+    jsonout_member_string(out, "client", effect->client.data, effect->client.len);
     if (state == EFFECTS_UNKNOWN) {
         jsonout_member_string(out, "reason", effect->reason.data, effect->reason.len);
         jsonout_member_id(out, "audit_id", effect->id);
@@ -87,7 +86,7 @@ static bool add_effect(void *arg, const struct audit_record *effect)
         cell_number(out, effect->token);
         cell_request(out, effect->method, effect->path);
         cell_slice(out, effect->target);
-        cell_slice(out, listing->filter.state == EFFECTS_IN_DOUBT ? (struct slice){NULL, 0} : effect->client);
+        cell_slice(out, effect->client);
         cell_slice(out, effect->reason);
         cell_number(out, unknown ? effect->id : 0);
     }

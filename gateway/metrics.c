@@ -22,6 +22,7 @@ static uint64_t begun_boot_ms;           /* the counting began */
 static atomic_ullong slept_ms;           /* boot clock over monotonic clock */
 
 static struct metrics_store store;
+static struct metrics_settings settings;
 
 static uint64_t boot_ms(void)
 {
@@ -128,6 +129,24 @@ void metrics_in_flight(struct metrics_route *route, int delta)
 void metrics_waiting(struct metrics_route *route, int delta)
 {
     atomic_fetch_add_explicit(&route->waiting, delta, memory_order_relaxed);
+}
+
+const struct metrics_settings *metrics_of_settings(void)
+{
+    return &settings;
+}
+
+void metrics_started(uint64_t now_ms)
+{
+    atomic_store(&settings.read_ms, now_ms);
+}
+
+void metrics_reload(bool applied, uint64_t now_ms)
+{
+    atomic_fetch_add(applied ? &settings.applied : &settings.refused, 1);
+    atomic_store(&settings.last_refused, !applied);
+    if (applied)
+        atomic_store(&settings.read_ms, now_ms);
 }
 
 const struct metrics_store *metrics_of_store(void)

@@ -44,6 +44,9 @@ enum drop_stage {
     DROP_STAGES,
 };
 void metrics_drop(struct metrics_route *route, enum reason reason, enum drop_stage stage);
+/* The settings were read: at the start, or for a SIGHUP with this result. `now_ms` is wall time. */
+void metrics_started(uint64_t now_ms);
+void metrics_reload(bool applied, uint64_t now_ms);
 /* How long something took. */
 enum metrics_time {
     METRICS_GATEWAY,          /* request whole to last look, without the next one */

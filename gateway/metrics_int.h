@@ -30,6 +30,13 @@ struct metrics_store {
 };
 const struct metrics_store *metrics_of_store(void);
 
+struct metrics_settings {
+    _Atomic uint64_t applied, refused; /* reloads */
+    _Atomic uint64_t read_ms;          /* wall time: those in force were read */
+    atomic_bool last_refused;
+};
+const struct metrics_settings *metrics_of_settings(void);
+
 static inline uint64_t gauge_of(const atomic_int_least64_t *gauge)
 {
     int64_t number = atomic_load_explicit(gauge, memory_order_relaxed);

@@ -323,6 +323,23 @@ static void write_gateway(struct jsonout *out, const struct metrics_gauges *gaug
     single(out, "fencegate_buffered_max_bytes", "gauge", "The setting limits.buffered.", gauges->buffered_max);
 }
 
+static void write_settings(struct jsonout *out)
+{
+    static const char name[] = "fencegate_reloads_total";
+    const struct metrics_settings *settings = metrics_of_settings();
+    family(out, name, "counter", "SIGHUPs, by whether the settings read were put in force.");
+    series(out, name, "", "result=\"applied\"", NULL);
+    value(out, atomic_load(&settings->applied));
+    series(out, name, "", "result=\"refused\"", NULL);
+    value(out, atomic_load(&settings->refused));
+    single(out, "fencegate_reload_refused", "gauge",
+           "1 while the last reload was refused and older settings are in force, else 0.",
+           atomic_load(&settings->last_refused) ? 1 : 0);
+    single_seconds(out, "fencegate_settings_time_seconds", "gauge",
+                   "When the settings in force were read, in seconds since 1970.", atomic_load(&settings->read_ms),
+                   1000);
+}
+
 static void write_process(struct jsonout *out, const struct metrics_gauges *gauges)
 {
     struct process_stats process;
@@ -368,6 +385,7 @@ void metrics_write(struct jsonout *out, const struct metrics_gauges *gauges, con
     write_token_alarms(out, first);
     if (gauges != NULL) {
         write_gateway(out, gauges);
+        write_settings(out);
         write_process(out, gauges);
     }
     if (health != NULL)

@@ -2,6 +2,8 @@
 #ifndef FENCEGATE_REASON_H
 #define FENCEGATE_REASON_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum reason {
@@ -21,6 +23,11 @@ struct reason_info {
 };
 
 extern const struct reason_info reason_table[REASON_COUNT];
+
+/* The slugs of all reasons, then those that records of the store alone have, joined by ", ". */
+extern const char reason_list[];
+/* Is this one of them? */
+bool reason_known(const char *slug, size_t len);
 
 /* What the client is told in Fencegate-Effect. */
 enum effect { EFFECT_NOT_SENT, EFFECT_SENT, EFFECT_UNKNOWN, EFFECT_UNFENCED };

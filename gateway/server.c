@@ -336,13 +336,14 @@ static void warn_fixed(void *arg, const char *name)
     log_message(LOG_WARN, "reload", "%s can't change while running: it takes hold at the next start", name);
 }
 
-static void reload(struct server *server)
+/* False: the old settings stay in force, and the log has why. */
+static bool reload(struct server *server)
 {
     char error[512];
     const struct config *config = config_load(server->file, error, sizeof error);
     if (config == NULL) {
         log_message(LOG_ERROR, "reload", "refused, the old settings stay in force: %s", error);
-        return;
+        return false;
     }
     config_fixed_changes(server->settings->config, config, warn_fixed, NULL);
     config_warnings(config, warn_line, NULL);
@@ -350,7 +351,7 @@ static void reload(struct server *server)
     if (settings == NULL) {
         config_unref(&config);
         log_message(LOG_ERROR, "reload", "refused, the old settings stay in force: out of memory");
-        return;
+        return false;
     }
     for (unsigned i = 0; i < server->worker_count; i++)
         if (!worker_reload(server->workers[i], settings))
@@ -364,6 +365,7 @@ static void reload(struct server *server)
     apply_log_level(config);
     show_limits(&server->gateway, config);
     log_message(LOG_INFO, "reload", "new settings are in force: %s", server->file);
+    return true;
 }
 
 /* The next signal, or 0 when `timeout_ms` passed first. */
@@ -386,7 +388,7 @@ static void run_until_told(struct server *server)
         metrics_tick();
         int number = next_signal(server, LOOK_MS);
         if (number == SIGHUP) {
-            reload(server);
+            metrics_reload(reload(server), realtime_ms());
         } else if (number != 0) {
             server->stop_signal = number;
             return;
@@ -500,6 +502,7 @@ int server_run(const char *config_file)
     const struct config *config = config_load(config_file, error, sizeof error);
     if (config == NULL)
         return complain(EXIT_CONFIG, error);
+    metrics_started(server.started_ms);
     apply_log_level(config);
     server.gateway.started_ms = server.started_ms;
     server.settings = settings_new(config);

@@ -150,6 +150,22 @@ def test_a_bad_query_is_400(history, query):
     error(history.admin(f"/v1/audit?{query}"), 400, "malformed-request")
 
 
+@pytest.mark.parametrize("reason", ["stale-tokn", "stale", "nonsense"])
+def test_a_misspelt_reason_is_named_with_those_there_are(history, reason):
+    answer = history.admin(f"/v1/audit?reason={reason}")
+    error(answer, 400, "malformed-request")
+    for known in ("stale-token", "missing-key", "shutdown-cut", "gateway-crash", "restored"):
+        assert known in answer.json["detail"]
+
+
+def test_the_words_of_an_operator_are_found(gw, mark):
+    for token, words in ((43, "handover"), (44, "worker 3 is gone")):
+        body = b'{"token":"%d","reason":"%s"}' % (token, words.encode())
+        assert gw.admin(f"/v1/fences/default/{mark}", "PUT", body=body).status == 200
+    assert [r["token"] for r in gw.audit(key=mark, reason="worker 3 is gone")] == ["44"]
+    assert [r["token"] for r in gw.audit(key=mark, reason="handover", kind="raised")] == ["43"]
+
+
 def test_audit_shows_100_unless_told(launch, partner, mark):
     gw = launch(route(partner))
     gw.call(f"/pay/{mark}", 500, mark)

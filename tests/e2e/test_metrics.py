@@ -143,7 +143,7 @@ def test_metrics_keep_every_rule_of_prometheus(gw, partner, mark):
     assert mark not in found.text
     for family in found.families.values():
         for _, labels in family.samples:
-            assert {name for name, _ in labels} <= {"route", "effect", "reason", "stage", "le", "version", "libmicrohttpd", "libcurl"}
+            assert {name for name, _ in labels} <= {"route", "effect", "reason", "stage", "result", "le", "version", "libmicrohttpd", "libcurl"}
     assert found("fencegate_build_info") == 1 and found("fencegate_requests_total", route="pay", reason="stale-token") >= 1
 
 
@@ -352,6 +352,23 @@ def test_a_route_that_is_gone_takes_its_regression_along(launch, new_partner, ma
     assert eventually(lambda: alarms(gw) == {})
 
 
+def test_reloads_are_counted(launch, partner):
+    gw = launch(route(partner))
+    found = scrape(gw)
+    read = found("fencegate_settings_time_seconds")
+    assert (found("fencegate_reloads_total", result="applied"), found("fencegate_reloads_total", result="refused"), found("fencegate_reload_refused")) == (0, 0, 0)
+    assert 0 <= time.time() - read < 600
+    good = gw.settings["routes"]
+    gw.settings["routes"] = []
+    gw.reload()
+    found = eventually(lambda: (lambda seen: seen if seen("fencegate_reloads_total", result="refused") == 1 else None)(scrape(gw)))
+    assert (found("fencegate_reload_refused"), found("fencegate_reloads_total", result="applied"), found("fencegate_settings_time_seconds")) == (1, 0, read)
+    gw.settings["routes"] = good
+    gw.reload()
+    found = eventually(lambda: (lambda seen: seen if seen("fencegate_reloads_total", result="applied") == 1 else None)(scrape(gw)))
+    assert found("fencegate_reload_refused") == 0 and found("fencegate_settings_time_seconds") > read
+
+
 def test_effects_in_doubt_are_told_at_the_start(launch, new_partner, mark):
     partner = new_partner()
     gw, held = launch(route(partner)), Held()
@@ -443,7 +460,7 @@ def test_dashboard_and_rules_name_what_there_is(gw, source):
 
 def test_every_alarm_has_a_rule():
     rules = "\n".join(rule_expressions())
-    for name in ("token_regression", "clock_like_token", "effects_in_doubt", "store_nearly_full", "store_disk_nearly_full", "store_old_reader", "store_writable"):
+    for name in ("token_regression", "clock_like_token", "effects_in_doubt", "store_nearly_full", "store_disk_nearly_full", "store_old_reader", "store_writable", "reload_refused"):
         assert f"fencegate_{name} " in rules + " ", name
 
 

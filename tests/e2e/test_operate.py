@@ -384,7 +384,7 @@ def test_what_a_crash_left_can_be_resolved(crashed, mark):
     effects = in_doubt(gw)
     assert [e["key"] for e in effects] == [f"{mark}-{n}" for n in range(3)]
     first = effects[0]
-    assert set(first) == {"id", "time", "route", "namespace", "key", "token", "method", "path"}
+    assert set(first) == {"id", "time", "route", "namespace", "key", "token", "method", "path", "client"} and first["client"].startswith("127.0.0.1:")
     assert (first["route"], first["token"], first["method"], first["path"]) == ("pay", "5", "POST", f"/pay/{mark}-0")
     unknown = gw.audit(key=f"{mark}-0", kind="unknown")[0]
     assert unknown["effect_id"] == first["id"] and unknown["reason"] == "gateway-crash"
@@ -466,7 +466,7 @@ def test_what_a_crash_left_is_in_doubt_before_the_next_start(launch, partner, ma
     assert "effects in-doubt" in gw.command("audit", "--key", mark).stderr
     before = (gw.store / "data.mdb").read_bytes()
     shown = [json.loads(line) for line in gw.command("effects", "in-doubt", "--json").stdout.splitlines()]
-    assert shown == [{name: effect[name] for name in effect if name != "client"}]
+    assert shown == [effect] and effect["client"].startswith("127.0.0.1:")
     assert gw.command("effects", "in-flight", "--json").stdout == ""
     told = json.loads(gw.command("history", mark, "--json").stdout)
     assert told["tokens"][0]["in_doubt"] == 1 and told["tokens"][0]["accepted"]["by"] == "call"
@@ -554,7 +554,7 @@ def test_effects_on_the_command_line(crashed, mark, how, running):
     effects = lines(command(gw, how, "effects", "in-doubt", "--json"))
     assert [e["key"] for e in effects] == [f"{mark}-{n}" for n in range(3)]
     table = command(gw, how, "effects", "in-doubt").stdout.splitlines()
-    assert table[0].split() == ["TIME", "ID", "ROUTE", "NAMESPACE", "KEY", "TOKEN", "REQUEST"] and len(table) == 4
+    assert table[0].split() == ["TIME", "ID", "ROUTE", "NAMESPACE", "KEY", "TOKEN", "REQUEST", "CLIENT"] and len(table) == 4
     done = command(gw, how, "effects", "resolve", effects[0]["id"], "--outcome", "not-sent", "--note", "not in their books")
     assert done.returncode == 0 and done.stdout == f"effect {effects[0]['id']}: resolved, not-sent\n", done
     record = lines(command(gw, how, "effects", "resolve", effects[1]["id"], "--outcome", "sent", "--note", 'a "b"', "--json"))[0]

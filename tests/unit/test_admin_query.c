@@ -127,17 +127,17 @@ static void test_path_match(void **state)
 
 static char query_copy[512]; /* the filter's slices point into it */
 
-static bool filter_of(const char *query, struct audit_filter *filter, char why[160])
+static bool filter_of(const char *query, struct audit_filter *filter, char why[ADMIN_WHY_CAP])
 {
     assert_true(strlen(query) < sizeof query_copy);
     strcpy(query_copy, query);
-    return admin_audit_filter((struct admin_span){query_copy, strlen(query)}, NOW, filter, why, 160);
+    return admin_audit_filter((struct admin_span){query_copy, strlen(query)}, NOW, filter, why, ADMIN_WHY_CAP);
 }
 
 static void test_filter_defaults(void **state)
 {
     struct audit_filter filter;
-    char why[160];
+    char why[ADMIN_WHY_CAP];
     (void)state;
     assert_true(filter_of("", &filter, why));
     assert_null(filter.ns.data);
@@ -155,7 +155,7 @@ static void test_filter_defaults(void **state)
 static void test_filter_of_everything(void **state)
 {
     struct audit_filter filter;
-    char why[160];
+    char why[ADMIN_WHY_CAP];
     (void)state;
     assert_true(filter_of("namespace=n-1&key=order%2F17+%C3%A4&kind=not-sent&reason=stale-token&route=pay&since=15m&"
                           "until=2026-11-30T03:02:03%2B02:00&after=18446744073709551615&order=desc&limit=1000",
@@ -175,7 +175,7 @@ static void test_filter_of_everything(void **state)
 static void test_filter_edges(void **state)
 {
     struct audit_filter filter;
-    char why[160];
+    char why[ADMIN_WHY_CAP];
     (void)state;
     assert_true(filter_of("id=18446744073709551615&effect_id=8", &filter, why));
     assert_true(filter.id == UINT64_MAX && filter.effect_id == 8);
@@ -188,10 +188,37 @@ static void test_filter_edges(void **state)
     assert_int_equal(filter.until_ms, 1); /* nothing, not everything */
 }
 
+/* A reason of the gateway's own must be one that there is; an operator's words are any. */
+static void test_filter_reasons(void **state)
+{
+    static const char *const good[] = {
+        "reason=missing-key",      "reason=gateway-crash", "reason=audit-full",           "reason=not-sent",
+        "reason=worker+3+is+gone", "reason=Handover",      "kind=raised&reason=handover", "reason=handover&kind=reset"};
+    static const char *const bad[] = {"reason=stale-tokn", "reason=stale",    "reason=token",
+                                      "reason=a-,",        "reason=handover", "kind=dropped&reason=stale_token-"};
+    struct audit_filter filter;
+    char why[ADMIN_WHY_CAP];
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        if (!filter_of(good[i], &filter, why))
+            fail_msg("%s: %s", good[i], why);
+    }
+    for (size_t i = 0; i < 3; i++) {
+        assert_false(filter_of(bad[i], &filter, why));
+        assert_non_null(strstr(why, "stale-token, "));
+        assert_non_null(strstr(why, "gateway-crash"));
+        assert_non_null(strstr(why, "kind=raised"));
+        assert_int_equal(why[strlen(why) - 1], '.'); /* not cut */
+    }
+    assert_false(filter_of(bad[4], &filter, why));
+    assert_true(filter_of(bad[3], &filter, why)); /* a comma is in no reason of ours: words */
+    assert_true(filter_of(bad[5], &filter, why));
+}
+
 static void refuses(const char *query, const char *named)
 {
     struct audit_filter filter;
-    char why[160] = "";
+    char why[ADMIN_WHY_CAP] = "";
     if (filter_of(query, &filter, why)) {
         fail_msg("taken: %s", query);
     }
@@ -239,7 +266,7 @@ static void test_filter_refusals(void **state)
 static void test_long_names_are_cut(void **state)
 {
     struct audit_filter filter;
-    char why[160], query[400];
+    char why[ADMIN_WHY_CAP], query[400];
     (void)state;
     memset(query, 'x', sizeof query);
     query[sizeof query - 1] = '\0';
@@ -264,7 +291,7 @@ static void test_namespace(void **state)
 static bool fence_filter(const char *query, struct fence_filter *out, struct admin_cursor *cursor)
 {
     static char copy[2048];
-    char why[160] = "";
+    char why[ADMIN_WHY_CAP] = "";
     assert_true(strlen(query) < sizeof copy);
     strcpy(copy, query);
     bool ok = admin_fence_filter((struct admin_span){copy, strlen(copy)}, out, cursor, why, sizeof why);
@@ -316,7 +343,7 @@ static void test_fence_filter(void **state)
 static bool effects_filter(const char *query, struct effects_filter *out)
 {
     static char copy[128];
-    char why[160];
+    char why[ADMIN_WHY_CAP];
     (void)snprintf(copy, sizeof copy, "%s", query);
     return admin_effects_filter((struct admin_span){copy, strlen(copy)}, out, why, sizeof why);
 }
@@ -349,7 +376,7 @@ static void test_history_filter(void **state)
 {
     static const char *const bad[] = {"limit=0", "limit=1001", "limit=", "limit=1&limit=1", "order=desc", "&"};
     size_t limit = 0;
-    char why[160], none[] = "", all[] = "limit=1000", copy[32];
+    char why[ADMIN_WHY_CAP], none[] = "", all[] = "limit=1000", copy[32];
     (void)state;
     assert_true(admin_history_filter((struct admin_span){none, 0}, &limit, why, sizeof why));
     assert_int_equal(limit, 100);
@@ -364,19 +391,13 @@ static void test_history_filter(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_target_split),
-        cmocka_unit_test(test_target_refused),
-        cmocka_unit_test(test_decode),
-        cmocka_unit_test(test_path_match),
-        cmocka_unit_test(test_filter_defaults),
-        cmocka_unit_test(test_filter_of_everything),
-        cmocka_unit_test(test_filter_edges),
-        cmocka_unit_test(test_filter_refusals),
-        cmocka_unit_test(test_long_names_are_cut),
-        cmocka_unit_test(test_namespace),
-        cmocka_unit_test(test_fence_filter),
-        cmocka_unit_test(test_effects_filter),
-        cmocka_unit_test(test_history_filter),
+        cmocka_unit_test(test_target_split),    cmocka_unit_test(test_target_refused),
+        cmocka_unit_test(test_decode),          cmocka_unit_test(test_path_match),
+        cmocka_unit_test(test_filter_defaults), cmocka_unit_test(test_filter_of_everything),
+        cmocka_unit_test(test_filter_edges),    cmocka_unit_test(test_filter_reasons),
+        cmocka_unit_test(test_filter_refusals), cmocka_unit_test(test_long_names_are_cut),
+        cmocka_unit_test(test_namespace),       cmocka_unit_test(test_fence_filter),
+        cmocka_unit_test(test_effects_filter),  cmocka_unit_test(test_history_filter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
