@@ -2,7 +2,8 @@
  * tests/e2e/names.c - a name service and a network of the tests' own, preloaded into the gateway.
  *
  * Names that end in ".test" are looked up in the file NAMES_FILE: a line "NAME ADDRESS...", read anew for each look. A
- * name without a line does not resolve; one whose line is "NAME wait" resolves when it has another line. Connections
+ * name without a line does not resolve; one whose line is "NAME wait" resolves when it has another line. Under
+ * ".mute.test" no name server answers: the look gives up after MUTE_SECONDS, as a resolver does. Connections
  * to addresses that are not loopback go to 127.0.0.1, same port, and look as if they had gone where they should. A line
  * "clock SECONDS" sets time() ahead: libcurl's memory of names ages by it, its connections do not.
  */
@@ -17,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { DESCRIPTORS = 4096 };
+enum { DESCRIPTORS = 4096, MUTE_SECONDS = 20 };
 
 static struct sockaddr_storage peers[DESCRIPTORS]; /* where a redirected connection was meant to go */
 
@@ -42,12 +43,16 @@ int getaddrinfo(const char *node, const char *service, const struct addrinfo *hi
 {
     int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **) =
         dlsym(RTLD_NEXT, "getaddrinfo");
-    size_t len = node == NULL ? 0 : strlen(node);
+    size_t len = node == NULL ? 0 : strlen(node), mute = strlen(".mute.test");
     char line[1024], *rest = NULL;
     struct addrinfo numeric = hints == NULL ? (struct addrinfo){0} : *hints;
     struct addrinfo **tail = out;
     if (len < 5 || strcmp(node + len - 5, ".test") != 0)
         return real(node, service, hints, out);
+    if (len > mute && strcmp(node + len - mute, ".mute.test") == 0) {
+        sleep(MUTE_SECONDS);
+        return EAI_AGAIN;
+    }
     do {
         if (!line_of(node, line, sizeof line))
             return EAI_NONAME;

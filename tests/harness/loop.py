@@ -61,10 +61,10 @@ class Loop:
     def close(self):
         self.poll.close()
 
-    def watch(self, sock, handler):
+    def watch(self, sock, handler, events=select.EPOLLIN):
         fd = sock.fileno()
         self.handlers[fd] = handler
-        self.poll.register(fd, select.EPOLLIN)
+        self.poll.register(fd, events)
 
     def forget(self, sock):
         fd = sock.fileno()

@@ -22,10 +22,12 @@ class Broken(Exception):
 
 
 class Gateway:
-    def __init__(self, folder, upstream_port, route, workers, binary=None):
-        """`folder` is there already; configuration and log are made beside it, so that it can be unmounted."""
+    def __init__(self, folder, upstream_port, route, workers, binary=None, wrapper=(), env=None, others=(), **settings):
+        """`folder` exists already; configuration and log are made beside it, so that it can be unmounted. `wrapper` is a
+        command to run the gateway under, `others` are routes beside `r`, `settings` replace whole sections."""
         self.folder = pathlib.Path(folder)
         self.binary = binary or BINARY
+        self.wrapper, self.env = list(wrapper), {**os.environ, **(env or {})}
         self.config = self.folder.with_suffix(".json")
         self.log = self.folder.with_suffix(".log")
         self.store = self.folder / "store"
@@ -38,7 +40,8 @@ class Gateway:
             "limits": {"request_timeout": "1s"},
             "log": {"level": "warn", "access": False},
             "routes": [{"name": "r", "path": "/r", "upstream": f"http://127.0.0.1:{upstream_port}",
-                        "timeout": {"connect": "5s", "total": "20s"}, "drain_timeout": "20s", **route}],
+                        "timeout": {"connect": "5s", "total": "20s"}, "drain_timeout": "20s", **route}, *others],
+            **settings,
         }))
         self.log.write_bytes(b"")
         self.process = None
@@ -48,8 +51,8 @@ class Gateway:
         if not os.access(self.binary, os.X_OK):
             sys.exit(f"{self.binary} is not there: build it, or name another in FENCEGATE_BIN")
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen([self.binary, "serve", "-c", str(self.config)], stdin=subprocess.DEVNULL,
-                                            stdout=subprocess.PIPE, stderr=log)
+            self.process = subprocess.Popen([*self.wrapper, self.binary, "serve", "-c", str(self.config)], env=self.env,
+                                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
         out, line, deadline = self.process.stdout.fileno(), b"", time.monotonic() + START_SECONDS
         while not line.endswith(b"\n"):
             if not select.select([out], [], [], max(0, deadline - time.monotonic()))[0]:
@@ -134,11 +137,11 @@ class Gateway:
             raise Broken(f"fence of {key}: {status} {body!r}")
         return int(json.loads(body)["highest"])
 
-    def audit(self, after=0):
-        """All records with ids above `after`, in the order of writing."""
+    def audit(self, after=0, route=""):
+        """All records with ids above `after`, of one route if it is given, in the order of writing."""
         found = []
         while after is not None:
-            status, body = self.get(f"/v1/audit?limit=1000&after={after}")
+            status, body = self.get(f"/v1/audit?limit=1000&after={after}" + (f"&route={route}" if route else ""))
             if status != 200:
                 raise Broken(f"audit: {status} {body!r}")
             page = json.loads(body)
