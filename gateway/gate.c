@@ -330,6 +330,18 @@ bool gate_begin_send(struct gate_ticket *ticket, uint64_t *highest)
     return current;
 }
 
+bool gate_retract(struct gate_ticket *ticket, uint64_t *highest)
+{
+    struct gate_entry *entry = ticket->entry;
+    pthread_mutex_lock(&entry->shard->mutex);
+    ticket->state = GATE_STARTING;
+    bool current = !too_late(entry, ticket);
+    if (!current)
+        *highest = highest_for(entry, ticket);
+    pthread_mutex_unlock(&entry->shard->mutex);
+    return current;
+}
+
 bool gate_is_current(struct gate_ticket *ticket, uint64_t *highest)
 {
     struct gate_entry *entry = ticket->entry;

@@ -12,7 +12,7 @@
  * than every token that comes later, whatever its own.
  *
  *   gate_join ── JOINED ── gate_enter ──► STARTING ── gate_begin_send ──► SENDING ── gate_leave
- *                              └► WAITING ──┘ (by the leave of the last older call)
+ *                              └► WAITING ──┘ (by the leave of the last older call)     └► gate_retract: STARTING
  *
  * Threads: any. A shard's mutex is held for a few instructions and never while anything waits. A ticket's memory is its
  * owner's (one worker); the fields below the line are the gate's and only touched under the shard's mutex.
@@ -67,6 +67,9 @@ enum gate_answer gate_enter(struct gate_ticket *ticket, uint64_t *highest) __att
 /* The last look, with the first byte about to leave: true, and the call counts as sending from now on; or false with
  * *highest set as above. Atomic with gate_raised() and gate_reset(). */
 bool gate_begin_send(struct gate_ticket *ticket, uint64_t *highest) __attribute__((warn_unused_result));
+
+/* No byte left after that look: STARTING again, and the next try begins with another look. False as above. */
+bool gate_retract(struct gate_ticket *ticket, uint64_t *highest) __attribute__((warn_unused_result));
 
 /* A look before that, for a call that has more to do until then: false as above. */
 bool gate_is_current(struct gate_ticket *ticket, uint64_t *highest) __attribute__((warn_unused_result));

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -205,6 +206,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "fencegate: a standard stream is closed and can't be replaced: %s\n", strerror(errno));
         return COMMAND_STORE;
     }
+    unsetenv("SSLKEYLOGFILE"); /* libcurl obeys it: whoever reads that file can decrypt the calls to partners */
     if (argc < 2) {
         fprintf(stderr, "fencegate: a subcommand is needed\nTry 'fencegate help'.\n");
         return COMMAND_USAGE;

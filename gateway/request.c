@@ -6,6 +6,7 @@
  *   receiving ─► recording ─► done                  refused: answered when the record is durable
  *   receiving ─► looking ─► as from receiving       a webhook, while its target's addresses are looked at
  *   receiving ─► admitting ─► waiting ─► connecting ─► sent ─► settling ─► done
+ *   sent ─► connecting                              the kernel took no byte: nothing was sent
  *
  * What is durable when: the raise and the intent at the end of admitting, a drop at the end of recording, the outcome
  * at the end of settling (or, if the process dies before, as an intent that the next start finds). The gate is told of
@@ -38,7 +39,7 @@ static const unsigned legal_moves[] = {
     [REQUEST_ADMITTING] = TO(WAITING) | TO(CONNECTING) | TO(SETTLING) | TO(DONE),
     [REQUEST_WAITING] = TO(CONNECTING) | TO(SETTLING) | TO(DONE),
     [REQUEST_CONNECTING] = TO(SENT) | TO(SETTLING) | TO(DONE),
-    [REQUEST_SENT] = TO(SETTLING) | TO(DONE),
+    [REQUEST_SENT] = TO(CONNECTING) | TO(SETTLING) | TO(DONE),
     [REQUEST_SETTLING] = TO(DONE),
     [REQUEST_DONE] = 0,
 };

@@ -152,6 +152,9 @@ void request_client_gone(struct request *request);
 /* The last look, right before the first byte, or where the partner's protocol has a later moment of no return, before
  * that: false stops the call. Counts as sent from here. */
 bool request_last_look(struct request *request);
+/* The kernel took nothing of what followed the last look: the call has not begun. False: a newer token was accepted
+ * since, the call must not be tried again. There is another last look before the next try. */
+bool request_take_back(struct request *request);
 /* With such a protocol, right before the first byte; the last look comes all the same. */
 bool request_first_look(struct request *request);
 /* The call has ended; `detail` (NULL: none) is a sentence about why. */

@@ -100,10 +100,19 @@ bool request_last_look(struct request *request)
         request->would_reason = REASON_SUPERSEDED;
     }
     request_move(request, REQUEST_SENT);
-    if (!request->begun)
+    if (request->sent_us == 0)
         now_the_partner(request);
     metrics_in_flight(request->route->metrics, 1);
     return true;
+}
+
+bool request_take_back(struct request *request)
+{
+    bool current = !request->joined || gate_retract(&request->ticket, &request->highest) || request->observe;
+    request_move(request, REQUEST_CONNECTING);
+    metrics_in_flight(request->route->metrics, -1);
+    request->last_look_failed = !current;
+    return current;
 }
 
 bool request_first_look(struct request *request)

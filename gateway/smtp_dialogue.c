@@ -97,6 +97,11 @@ void smtp_send_dot(struct smtp_dialogue *dialogue)
     command(dialogue, SMTP_DOT, snprintf(dialogue->command, sizeof dialogue->command, ".\r\n"));
 }
 
+void smtp_take_back_dot(struct smtp_dialogue *dialogue)
+{
+    command(dialogue, SMTP_MESSAGE, 0);
+}
+
 /* ---- in ---- */
 
 static void ask_recipient(struct smtp_dialogue *dialogue)

@@ -61,6 +61,7 @@ void smtp_was_sent(struct smtp_dialogue *dialogue, size_t len);
 void smtp_input(struct smtp_dialogue *dialogue, const char *data, size_t len);
 bool smtp_wants_look(const struct smtp_dialogue *dialogue);
 void smtp_send_dot(struct smtp_dialogue *dialogue);
+void smtp_take_back_dot(struct smtp_dialogue *dialogue);  /* nothing of it was sent: smtp_wants_look() again */
 bool smtp_reusable(const struct smtp_dialogue *dialogue); /* the connection is good for another mail */
 bool smtp_may_quit(const struct smtp_dialogue *dialogue); /* it is not, but the relay waits for a command */
 

@@ -236,8 +236,7 @@ void upstream_resume(struct request *request)
     request->reply.paused = false;
     if (call->step != CALL_EXCHANGING)
         return;
-    bool sending = call->out[0].len + call->out[1].len > 0 && !call->send_failed;
-    link_watch(call->link, EPOLLIN | EPOLLRDHUP | (sending ? (uint32_t)EPOLLOUT : 0u));
+    link_watch_needed(call->link);
     call_make_hungry(call);
 }
 
@@ -317,7 +316,7 @@ static void start_over(struct upstream *upstream)
     upstream->broken = true; /* no link is kept */
     for (struct request *request = upstream->worker->live; request != NULL; request = request->next) {
         struct call *call = request->call;
-        if (call != NULL && call->step == CALL_CONNECTING)
+        if (call != NULL && (call->step == CALL_CONNECTING || call->step == CALL_STARTING))
             call_out_of_memory(call);
         else if (call != NULL && call->step == CALL_EXCHANGING)
             call_break(call, "The gateway is out of memory.");

@@ -79,7 +79,8 @@ void call_on_total_timeout(struct timer *timer)
     const struct config_route *route = call->request->route->config;
     char text[sizeof call->detail];
     bool begun = call->step == CALL_EXCHANGING;
-    snprintf(text, sizeof text, "No %s within %" PRIu64 " ms (timeout.total).", begun ? "whole answer" : "connection",
+    const char *missing = call->step == CALL_STARTING ? "room to send" : "connection";
+    snprintf(text, sizeof text, "No %s within %" PRIu64 " ms (timeout.total).", begun ? "whole answer" : missing,
              route->total_timeout_ms);
     call_finish(call, begun && call->request->reply.head_done ? CALL_CUT_SHORT : CALL_TIMEOUT, text);
 }
@@ -96,6 +97,55 @@ static void end_well(struct call *call, bool left_over)
     call_finish(call, CALL_OK, NULL);
 }
 
+/* ---- the first byte ---- */
+
+static const char spoke_first[] = "The partner spoke or closed before it was asked; nothing was sent.";
+
+static void stop_unsent(struct call *call)
+{
+    if (!call->link->loaded) {
+        link_watch(call->link, EPOLLIN | EPOLLRDHUP);
+        link_put(call->link); /* nothing was said on it */
+        call->link = NULL;
+    }
+    call_finish(call, CALL_UNREACHABLE, NULL);
+}
+
+static void send_on(struct call *call);
+
+/* On a link that is connected and silent. The last look is the last thing before the first byte. When the kernel took
+ * none, the call has not begun: there is another look before the next try. */
+static void begin_sending(struct call *call)
+{
+    struct request *request = call->request;
+    if (!link_may_send(call->link)) {
+        link_watch_needed(call->link);
+        return;
+    }
+    if (!request_last_look(request)) {
+        stop_unsent(call);
+        return;
+    }
+    call->step = CALL_EXCHANGING;
+    link_expect(call->link);
+    send_on(call);
+    if (call->link->taken)
+        return;
+    call->step = CALL_STARTING;
+    if (!request_take_back(request))
+        stop_unsent(call);
+    else if (call->send_failed)
+        call_finish(call, CALL_UNREACHABLE, spoke_first);
+}
+
+static void start_on(struct call *call)
+{
+    if (link_is_silent(call->link))
+        begin_sending(call);
+    else
+        call_finish(call, CALL_UNREACHABLE, spoke_first);
+}
+
 /* ---- the exchange ---- */
 
 /* The answer that came before all was sent (a 413, say) counts, whatever becomes of the rest. */
@@ -109,16 +159,14 @@ static void send_on(struct call *call)
             continue;
         }
         enum link_io io = link_send(call->link, out->data, out->len, &sent);
-        if (io == LINK_AGAIN) {
-            link_watch(call->link, EPOLLIN | EPOLLRDHUP | EPOLLOUT);
-            return;
-        }
+        if (io == LINK_AGAIN)
+            break;
         call->send_failed = io != LINK_OK;
         out->data += sent;
         out->len -= sent;
     }
     if (!call->request->reply.paused)
-        link_watch(call->link, EPOLLIN | EPOLLRDHUP);
+        link_watch_needed(call->link);
 }
 
 /* False: no memory. */
@@ -162,7 +210,7 @@ static bool read_some(struct call *call)
     struct upstream *upstream = call->upstream;
     size_t got, left_over = 0;
     switch (link_recv(call->link, upstream->scratch, READ_BYTES, &got)) {
-    case LINK_AGAIN: return false;
+    case LINK_AGAIN: link_watch_needed(call->link); return false;
     case LINK_FAILED: {
         char text[sizeof call->detail];
         snprintf(text, sizeof text, "%.150s.", link_error(call->link));
@@ -209,15 +257,18 @@ void call_read(struct call *call)
 void upstream_link_ready(struct link *link, uint32_t events)
 {
     struct call *call = link->call;
+    if (call->step == CALL_STARTING)
+        start_on(call);
     if (call->step != CALL_EXCHANGING)
         return;
     if (link->smtp != NULL) {
         mail_talk(call);
         return;
     }
-    if ((events & EPOLLOUT) != 0)
+    bool read = (events & ~(uint32_t)EPOLLOUT) != 0 || link->recv_waits_out;
+    if ((events & EPOLLOUT) != 0 || link->send_waits_in)
         send_on(call);
-    if ((events & ~(uint32_t)EPOLLOUT) != 0)
+    if (read)
         call_read(call);
 }
 
@@ -295,7 +346,6 @@ void call_out_of_memory(struct call *call)
     call_finish(call, CALL_UNREACHABLE, "The gateway is out of memory.");
 }
 
-/* On a link that is connected and silent. The last look is the last thing before the bytes. */
 void call_begin(struct call *call)
 {
     struct request *request = call->request;
@@ -307,18 +357,11 @@ void call_begin(struct call *call)
         call_out_of_memory(call);
         return;
     }
-    if (!request_last_look(request)) {
-        link_watch(call->link, EPOLLIN | EPOLLRDHUP);
-        link_put(call->link); /* nothing was said on it */
-        call->link = NULL;
-        call_finish(call, CALL_UNREACHABLE, NULL);
-        return;
-    }
-    call->step = CALL_EXCHANGING;
+    call->step = CALL_STARTING;
     call->wire =
         (struct wire){.head_method = request->head_method, .head_max = request->settings->config->answer_headers_max};
     call->send_failed = false;
-    send_on(call);
+    begin_sending(call);
 }
 
 static bool is_tls_trouble(CURLcode result)
@@ -393,7 +436,7 @@ void upstream_connected(struct link *link, CURLcode result)
     else if (result == CURLE_OK)
         call_finish(call, CALL_UNREACHABLE,
                     link->look || link_error(link)[0] == '\0'
-                        ? "The partner spoke or closed before it was asked; nothing was sent."
+                        ? spoke_first
                         : "No descriptor is left for the connection; nothing was sent.");
     else
         end_unconnected(call, result);

@@ -42,10 +42,13 @@ struct link {
     unsigned allowed, refused; /* addresses that a socket was wanted for: by what the route allows */
     struct place again;        /* an address may have failed in this step of libcurl */
     bool tls;
-    bool used;       /* has carried a call */
-    bool torn;       /* the kernel said so when we sent, and says it once: reading finds what looks like an end */
-    int fd;          /* -1: not yet connected */
-    uint32_t events; /* registered for; 0: not registered */
+    bool used;   /* has carried a call */
+    bool torn;   /* the kernel said so when we sent, and says it once: reading finds what looks like an end */
+    bool taken;  /* the kernel took bytes of what was given to link_send() since link_expect() */
+    bool loaded; /* TLS holds a record of a call of which the kernel took nothing: closing must not let it out */
+    bool send_waits_out, send_waits_in, recv_waits_out; /* the last link_send() or link_recv() gave LINK_AGAIN: for */
+    int fd;                                             /* -1: not yet connected */
+    uint32_t events;                                    /* registered for; 0: not registered */
     uint64_t born_ms, idle_since_ms;
     struct link *next_idle, *prev_idle; /* in the order they fell idle */
     size_t chain;                       /* of `idle`: by route and origin */
@@ -54,7 +57,12 @@ struct link {
     char error[CURL_ERROR_SIZE];
 };
 
-enum call_step { CALL_CONNECTING, CALL_EXCHANGING, CALL_ENDED };
+enum call_step {
+    CALL_CONNECTING,
+    CALL_STARTING, /* connected; the kernel has taken no byte of the request */
+    CALL_EXCHANGING,
+    CALL_ENDED
+};
 
 /* One request's call. */
 struct call {
@@ -160,6 +168,12 @@ enum link_io { LINK_OK, LINK_AGAIN, LINK_CLOSED, LINK_FAILED };
 enum link_io link_recv(struct link *link, char *data, size_t cap, size_t *got);
 /* After LINK_AGAIN the same bytes have to be given again. */
 enum link_io link_send(struct link *link, const char *data, size_t len, size_t *sent);
+/* What is sent next decides whether a call has begun: link->taken tells from here on. */
+void link_expect(struct link *link);
+/* False: TLS has to read or write something of its own before it can send. */
+bool link_may_send(const struct link *link);
+/* For what the last LINK_AGAIN waits, and for what comes unasked. */
+void link_watch_needed(struct link *link);
 const char *link_error(const struct link *link); /* of the last LINK_FAILED */
 /* After LINK_CLOSED: the partner ended it, and nothing that it said is missing. */
 bool link_ended_well(const struct link *link);
@@ -169,7 +183,14 @@ void link_watch(struct link *link, uint32_t events); /* 0: not at all */
 
 /* ---- upstream_tls.c ---- */
 
-bool tls_said_good_bye(CURL *easy); /* on a connection that has ended: by the partner's own word */
+bool tls_set_rules(CURL *easy);       /* TLS 1.2 at least, no renegotiation, no key log. False: no memory */
+bool tls_said_good_bye(CURL *easy);   /* on a connection that has ended: by the partner's own word */
+bool tls_is_busy(CURL *easy);         /* a handshake message is half there: nothing can be sent before the rest */
+bool tls_owes_key_update(CURL *easy); /* the partner asked for one: it would go out in front of the next write */
+bool tls_wants_read(CURL *easy);      /* after CURLE_AGAIN */
+bool tls_wants_write(CURL *easy);
+/* Bytes that the kernel took on this connection. False: not known. */
+bool tls_written(CURL *easy, uint64_t *bytes) __attribute__((warn_unused_result));
 
 /* ---- upstream_socket.c: libcurl's sockets in the worker's epoll set ---- */
 

@@ -204,7 +204,7 @@ struct link *link_take(struct upstream *upstream, struct request *request)
         leave_idle(link);
         bool young = upstream->worker->now_ms - link->idle_since_ms < IDLE_MS &&
                      upstream->worker->now_ms - link->born_ms < LIFETIME_MS;
-        if (young && link_is_silent(link))
+        if (young && link_is_silent(link) && link_may_send(link))
             return link;
         link_close(&link);
     }
@@ -269,7 +269,7 @@ static bool set_options(struct link *link)
         SET(SSLKEY, route->tls_key_file);
     }
 #undef SET
-    return bad == CURLE_OK;
+    return bad == CURLE_OK && tls_set_rules(easy);
 }
 
 static bool set_up(struct link *link)
@@ -344,7 +344,7 @@ bool link_adopt(struct link *link)
         return socket_is_silent(fd) && take_over(link, fd);
     /* The first reading ties libcurl's handle to the connection: before that it counts as idle, and libcurl may close
      * it. */
-    if (curl_easy_recv(link->easy, &byte, 1, &got) != CURLE_AGAIN)
+    if (curl_easy_recv(link->easy, &byte, 1, &got) != CURLE_AGAIN || tls_owes_key_update(link->easy))
         return false;
     link->fd = (int)fd;
     upstream_release_socket(link->upstream, fd);
@@ -358,6 +358,8 @@ void link_close(struct link **which)
     *which = NULL;
     link_watch(link, 0);
     list_remove(&upstream->again, &link->again);
+    if (link->loaded)
+        shutdown(link->fd, SHUT_RDWR); /* whatever TLS writes at the end goes nowhere */
     if (link->smtp != NULL)
         mail_link_good_bye(link);
     if (link->easy == NULL && link->fd >= 0)
@@ -410,6 +412,7 @@ enum link_io link_recv(struct link *link, char *data, size_t cap, size_t *got)
     *got = 0;
     if (link->tls) {
         io = of_curl(link, curl_easy_recv(link->easy, data, cap, got));
+        link->recv_waits_out = io == LINK_AGAIN && tls_wants_write(link->easy);
     } else {
         ssize_t count = recv(link->fd, data, cap, MSG_DONTWAIT);
         io = of_errno(count);
@@ -420,19 +423,54 @@ enum link_io link_recv(struct link *link, char *data, size_t cap, size_t *got)
     return io == LINK_OK && *got == 0 ? LINK_CLOSED : io;
 }
 
-enum link_io link_send(struct link *link, const char *data, size_t len, size_t *sent)
+/* A record that was not sent whole is not reported as sent, though the kernel has a part of it. */
+static enum link_io send_by_tls(struct link *link, const char *data, size_t len, size_t *sent)
 {
-    *sent = 0;
-    if (link->tls)
-        return of_curl(link, curl_easy_send(link->easy, data, len, sent));
+    uint64_t before = 0, after = 0;
+    bool known = link->taken || tls_written(link->easy, &before);
+    enum link_io io = of_curl(link, curl_easy_send(link->easy, data, len, sent));
+    if (!link->taken)
+        link->taken = *sent > 0 || !known || !tls_written(link->easy, &after) || after != before;
+    link->loaded = !link->taken && io != LINK_OK;
+    link->send_waits_in = io == LINK_AGAIN && tls_wants_read(link->easy);
+    return io;
+}
+
+static enum link_io send_plainly(struct link *link, const char *data, size_t len, size_t *sent)
+{
     ssize_t count = send(link->fd, data, len, MSG_DONTWAIT | MSG_NOSIGNAL);
     enum link_io io = of_errno(count);
     *sent = count > 0 ? (size_t)count : 0;
+    link->taken = link->taken || count > 0;
     if (io == LINK_FAILED) {
         link->torn = errno != EPIPE; /* that one: the partner had ended its side in good order before */
         snprintf(link->error, sizeof link->error, "%s", strerror(errno));
     }
     return io;
+}
+
+enum link_io link_send(struct link *link, const char *data, size_t len, size_t *sent)
+{
+    *sent = 0;
+    enum link_io io = link->tls ? send_by_tls(link, data, len, sent) : send_plainly(link, data, len, sent);
+    link->send_waits_out = io == LINK_AGAIN && !link->send_waits_in;
+    return io;
+}
+
+void link_expect(struct link *link)
+{
+    link->taken = false;
+}
+
+bool link_may_send(const struct link *link)
+{
+    return !link->tls || !tls_is_busy(link->easy);
+}
+
+void link_watch_needed(struct link *link)
+{
+    bool out = link->send_waits_out || link->recv_waits_out;
+    link_watch(link, EPOLLIN | EPOLLRDHUP | (out ? (uint32_t)EPOLLOUT : 0u));
 }
 
 const char *link_error(const struct link *link)
@@ -450,6 +488,6 @@ bool link_is_silent(struct link *link)
     char byte;
     size_t got;
     if (link->tls)
-        return link_recv(link, &byte, 1, &got) == LINK_AGAIN;
+        return link_recv(link, &byte, 1, &got) == LINK_AGAIN && !tls_owes_key_update(link->easy);
     return socket_is_silent(link->fd);
 }

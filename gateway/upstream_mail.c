@@ -192,28 +192,48 @@ bool mail_unconnected(struct call *call)
 
 /* ---- the dialogue ---- */
 
+/* The kernel took nothing of the dot: the mail is not with the relay. False: the call has ended. */
+static bool take_back_dot(struct call *call)
+{
+    smtp_take_back_dot(&call->link->smtp->dialogue);
+    if (request_take_back(call->request))
+        return true;
+    call_finish(call, CALL_UNREACHABLE, NULL);
+    return false;
+}
+
 /* False: the call has ended, or waits for room to send. */
 static bool send_some(struct call *call)
 {
     struct smtp_dialogue *dialogue = &call->link->smtp->dialogue;
     const char *data;
     size_t sent, len = smtp_output(dialogue, &data);
-    switch (link_send(call->link, data, len < PIECE ? len : PIECE, &sent)) {
-    case LINK_OK: smtp_was_sent(dialogue, sent); return true;
-    case LINK_AGAIN: link_watch(call->link, EPOLLIN | EPOLLRDHUP | EPOLLOUT); return false;
-    case LINK_CLOSED:
-    case LINK_FAILED: call_break(call, "The connection to the relay was lost."); return false;
+    enum link_io io = link_send(call->link, data, len < PIECE ? len : PIECE, &sent);
+    if (io == LINK_OK) {
+        smtp_was_sent(dialogue, sent);
+        return true;
     }
+    if (dialogue->step == SMTP_DOT && !call->link->taken && !take_back_dot(call))
+        return false;
+    if (io == LINK_AGAIN)
+        link_watch_needed(call->link);
+    else
+        call_break(call, "The connection to the relay was lost.");
     return false;
 }
 
 /* Nothing comes between the look and the dot. What the relay has said by now is known. As send_some(). */
 static bool look_and_send_dot(struct call *call)
 {
+    if (!link_may_send(call->link)) {
+        link_watch_needed(call->link);
+        return false;
+    }
     if (!request_last_look(call->request)) {
         call_finish(call, CALL_UNREACHABLE, NULL);
         return false;
     }
+    link_expect(call->link);
     smtp_send_dot(&call->link->smtp->dialogue);
     return send_some(call);
 }
@@ -251,7 +271,7 @@ void mail_talk(struct call *call)
             if (!look_and_send_dot(call))
                 return;
         } else if (smtp_output(dialogue, &data) == 0) {
-            link_watch(call->link, EPOLLIN | EPOLLRDHUP);
+            link_watch_needed(call->link);
             return;
         } else if (!send_some(call)) {
             return;

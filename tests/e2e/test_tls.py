@@ -1,15 +1,18 @@
 """TLS to the partner: the certificate is verified, always."""
 
+import ctypes
+import ctypes.util
 import shutil
 import socket
 import ssl
 import subprocess
 import time
+import warnings
 
 import pytest
 
 import expect
-from gateway import route
+from gateway import PATIENCE, route
 
 
 def make_certificate(folder):
@@ -132,3 +135,113 @@ def test_the_systems_authorities_are_not_read_for_each_connection(launch, tls_pa
     for i in range(1, 21):
         call(i)
     assert gw.metric("process_cpu_seconds_total") - before < 0.4
+
+
+# -- rules that neither openssl.cnf nor the environment loosens
+
+
+class Renegotiating:
+    """A TLS 1.2 partner that asks for a new handshake in the segment of its Finished, and then only listens."""
+
+    def __init__(self, folder):
+        library = ctypes.CDLL(ctypes.util.find_library("ssl"))
+        for name in ("TLS_server_method", "SSL_CTX_new", "SSL_new"):
+            getattr(library, name).restype = ctypes.c_void_p
+        crypto = ctypes.CDLL(ctypes.util.find_library("crypto"))
+        for name in ("BIO_s_mem", "BIO_new"):
+            getattr(crypto, name).restype = ctypes.c_void_p
+        self._ssl, self._crypto = library, crypto
+        context = ctypes.c_void_p(library.SSL_CTX_new(ctypes.c_void_p(library.TLS_server_method())))
+        library.SSL_CTX_ctrl(context, 124, ctypes.c_long(0x0303), None)  # SSL_CTRL_SET_MAX_PROTO_VERSION, TLS 1.2
+        library.SSL_CTX_set_options(context, ctypes.c_uint64(1 << 14))  # SSL_OP_NO_TICKET: its Finished is its last word
+        assert library.SSL_CTX_use_certificate_file(context, str(folder / "cert.pem").encode(), 1) == 1
+        assert library.SSL_CTX_use_PrivateKey_file(context, str(folder / "key.pem").encode(), 1) == 1
+        self._tls = ctypes.c_void_p(library.SSL_new(context))
+        self._in, self._out = (ctypes.c_void_p(crypto.BIO_new(ctypes.c_void_p(crypto.BIO_s_mem()))) for _ in range(2))
+        library.SSL_set_bio(self._tls, self._in, self._out)
+        library.SSL_set_accept_state(self._tls)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+
+    def _flush(self):
+        piece = ctypes.create_string_buffer(65536)
+        count = self._crypto.BIO_read(self._out, piece, len(piece))
+        return piece.raw[:count] if count > 0 else b""
+
+    def accept(self):
+        """The socket, when HelloRequest has been sent."""
+        sock = self._listener.accept()[0]
+        sock.settimeout(PATIENCE)
+        while self._ssl.SSL_do_handshake(self._tls) != 1:
+            sock.sendall(self._flush())
+            data = sock.recv(65536)
+            assert data, "the gateway left inside the handshake"
+            self._crypto.BIO_write(self._in, data, len(data))
+        assert self._ssl.SSL_renegotiate(self._tls) == 1
+        self._ssl.SSL_do_handshake(self._tls)
+        sock.sendall(self._flush())
+        return sock
+
+    def close(self):
+        self._listener.close()
+
+
+def next_record(sock):
+    """The type of the next TLS record."""
+    data = b""
+    while len(data) < 5 or len(data) < 5 + int.from_bytes(data[3:5], "big"):
+        wanted = 5 if len(data) < 5 else 5 + int.from_bytes(data[3:5], "big")
+        piece = sock.recv(wanted - len(data))
+        assert piece, "the gateway closed the connection"
+        data += piece
+    return data[0]
+
+
+ALERT, HANDSHAKE, DATA = 21, 22, 23
+
+
+def test_a_partner_can_not_renegotiate_between_the_last_look_and_the_first_byte(launch, certificate, mark):
+    partner = Renegotiating(certificate)
+    gw = launch(route(f"https://localhost:{partner.port}", tls={"ca_file": str(certificate / "cert.pem")}))
+    call = gw.send_off(f"/pay/{mark}", 5, mark)
+    with partner.accept() as sock:
+        kind = next_record(sock)
+        while kind == ALERT:  # that it will not
+            kind = next_record(sock)
+        assert kind == DATA
+    expect.refusal(call.result(PATIENCE), 502, "upstream-failed", "unknown")
+    partner.close()
+
+
+LOOSE = """openssl_conf = init
+[init]
+ssl_conf = ssl
+[ssl]
+system_default = loose
+[loose]
+MinProtocol = TLSv1
+CipherString = ALL@SECLEVEL=0
+"""
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1])
+def test_an_old_protocol_is_refused_whatever_openssl_cnf_allows(launch, new_partner, certificate, mark, tmp_path, version):
+    (tmp_path / "openssl.cnf").write_text(LOOSE)
+    context = server_context(certificate)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = context.maximum_version = version
+    context.set_ciphers("ALL@SECLEVEL=0")
+    partner = new_partner(tls=context)
+    gw = launch(route(f"https://localhost:{partner.port}", tls={"ca_file": str(certificate / "cert.pem")}),
+                env={"OPENSSL_CONF": str(tmp_path / "openssl.cnf")})
+    expect.refusal(gw.call(f"/pay/{mark}", 5, mark), 502, "upstream-unreachable", "not-sent")
+    assert partner.seen() == []
+
+
+def test_no_session_keys_are_written_for_the_environment(launch, tls_partner, certificate, mark, tmp_path):
+    keys = tmp_path / "keys"
+    gw = launch(route(f"https://localhost:{tls_partner.port}", tls={"ca_file": str(certificate / "cert.pem")}),
+                env={"SSLKEYLOGFILE": str(keys)})
+    expect.relayed(gw.call(f"/pay/{mark}", 5, mark))
+    assert not keys.exists()

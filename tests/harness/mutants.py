@@ -20,12 +20,23 @@ HISTORY = ["history.py", "--seed", "1", "--histories", "40", "--stop"]
 LASTLOOK = ["lastlook.py", "--seed", "1", "--tries", "5"]
 POWERCUT = ["powercut.py", "--seed", "1", "--cycles", "60", "--stop"]
 KILL = ["kill.py", "--seed", "1", "--cycles", "50", "--stop"]
+FIRST_BYTE = ["-m", "pytest", "-q", "-p", "no:cacheprovider", str(ROOT / "tests" / "e2e" / "test_first_byte.py")]
+TLS = [*FIRST_BYTE[:-1], str(ROOT / "tests" / "e2e" / "test_tls.py")]
 
 # name: (what is wrong, file, its text, the mistake, the harness that must fail)
 MUTANTS = {
     "no-last-look": (
         "the token is not looked at again before the first byte", "gateway/gate.c",
         "    bool current = !too_late(entry, ticket);\n    if (current)", "    bool current = true;\n    if (current)", LASTLOOK),
+    "not-taken-back": (
+        "a call of which the kernel took nothing counts as begun", "gateway/upstream_exchange.c",
+        "    if (call->link->taken)\n        return;", "    if (call->link->taken || !call->send_failed)\n        return;", FIRST_BYTE),
+    "dot-not-taken-back": (
+        "so does a mail's final dot", "gateway/upstream_mail.c",
+        "!call->link->taken && !take_back_dot(call)", "io == LINK_CLOSED && !take_back_dot(call)", FIRST_BYTE),
+    "renegotiation": (
+        "a partner may renegotiate between the last look and the first byte", "gateway/upstream_tls.c",
+        "    SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION);", "", TLS),
     "no-waiting": (
         "a newer call does not wait for older ones", "gateway/gate.c",
         "return entry->low_count > 0 && entry->low_order < token;",
@@ -137,12 +148,13 @@ def caught(name, folder):
     program = build(name, file, old, new, folder)
     if program is None:
         return False
-    ran = subprocess.run([sys.executable, "-B", str(HERE / harness[0]), *harness[1:]], capture_output=True, text=True,
-                         env={**os.environ, "FENCEGATE_BIN": str(program)})
-    seen = re.search(r"^FAILED: .*\n(.*)$", ran.stdout, re.M)
+    tests = harness[0] == "-m"
+    ran = subprocess.run([sys.executable, "-B", *(harness if tests else [str(HERE / harness[0]), *harness[1:]])], capture_output=True,
+                         text=True, env={**os.environ, "FENCEGATE_BIN": str(program)})
+    seen = re.search(r"^FAILED (.*)$" if tests else r"^FAILED: .*\n(.*)$", ran.stdout, re.M)
     shutil.rmtree(folder / name)
     if ran.returncode == 1 and seen:
-        print(f"  caught  {name} ({what}): {harness[0]}: {seen[1].strip()[:100]}", flush=True)
+        print(f"  caught  {name} ({what}): {pathlib.Path(harness[-1]).name if tests else harness[0]}: {seen[1].strip()[:100]}", flush=True)
         return True
     print(f"  MISSED  {name} ({what}): {' '.join(harness)} ended with {ran.returncode}:\n"
           f"{ran.stdout[-1500:]}{ran.stderr[-1500:]}", flush=True)

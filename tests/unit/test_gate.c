@@ -211,6 +211,37 @@ static void last_look_lets_the_current_pass(void **state)
     leave(&a);
 }
 
+/* No byte left: there is another look, and a raise in between stops the call. */
+static void retracted_looks_again(void **state)
+{
+    struct holder a;
+    uint64_t highest = 7;
+    (void)state;
+    start(&a, 42);
+    assert_true(gate_retract(&a.ticket, &highest));
+    assert_int_equal(highest, 7);
+    assert_int_equal(in_flight(), 1); /* a newer one waits for it all the same */
+    assert_true(begin(&a));
+    raise_to(43);
+    assert_int_equal(told(&a), 0); /* it sends */
+    assert_false(gate_retract(&a.ticket, &highest));
+    assert_int_equal(highest, 43);
+    assert_false(gate_begin_send(&a.ticket, &highest));
+    leave(&a);
+}
+
+static void retracted_is_told_of_a_raise(void **state)
+{
+    struct holder a;
+    uint64_t highest = 0;
+    (void)state;
+    start(&a, 42);
+    assert_true(gate_retract(&a.ticket, &highest));
+    raise_to(43);
+    assert_int_equal(told(&a), GATE_SUPERSEDED);
+    leave(&a);
+}
+
 /* An accepted token that found its fence on disk comes to the gate before the writer has told of the raise: it may be
  * the first the gate hears of it. No older call that was read to be current before may start beside or after it. */
 static void who_enters_tells_of_the_token(void **state)
@@ -502,6 +533,8 @@ int main(void)
         CASE(superseded_waiting_is_not_woken),
         CASE(woken_and_then_superseded),
         CASE(last_look_lets_the_current_pass),
+        CASE(retracted_looks_again),
+        CASE(retracted_is_told_of_a_raise),
         CASE(who_enters_tells_of_the_token),
         CASE(no_start_beside_a_newer_one),
         CASE(overlap_does_not_wait),

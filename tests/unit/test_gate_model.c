@@ -104,6 +104,15 @@ static void model_begin(struct modelled *one)
         one->state = GATE_SENDING;
 }
 
+static void model_retract(struct modelled *one)
+{
+    uint64_t highest = 0;
+    bool current = !model_too_late(one);
+    assert_true(gate_retract(&one->holder.ticket, &highest) == current);
+    assert_int_equal(highest, current ? 0 : model_told(one));
+    one->state = GATE_STARTING;
+}
+
 static void model_compare(void)
 {
     uint64_t flying = 0, below = 0, middle = model_highest == 0 ? 1000 : model_highest;
@@ -178,7 +187,12 @@ static void model_step(struct modelled *one)
         if (random_below(6) == 0)
             model_leave(one);
         break;
-    case GATE_SENDING: model_leave(one); break;
+    case GATE_SENDING:
+        if (random_below(4) == 0)
+            model_retract(one);
+        else
+            model_leave(one);
+        break;
     }
 }
 
