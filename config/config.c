@@ -185,7 +185,7 @@ static const struct conf_field top_fields[] = {
      .max = CONF_DAY,
      .fallback = 30 * CONF_SECOND},
     {.name = "log", .read = conf_read_object, .fields = log_fields},
-    {.name = "routes", .read = read_routes, .required = true},
+    {.name = "routes", .read = read_routes, .required = true}, /* last: a route's defaults come from limits */
     {0},
 };
 

@@ -74,7 +74,7 @@ struct config_route {
     enum supersede_rule on_supersede;
     uint64_t drain_timeout_ms, connect_timeout_ms, total_timeout_ms;
     unsigned retry_connect;
-    unsigned in_flight;        /* 0: absent */
+    unsigned in_flight;        /* half of limits.in_flight, rounded up, unless given */
     unsigned breaker_failures; /* 0: absent */
     uint64_t breaker_open_ms;
     const struct config_header *set_headers; /* request_headers.set, in the file's order */

@@ -251,6 +251,8 @@ void conf_read_routes(struct conf_reader *reader, const struct conf_where *at, j
         conf_read_object(reader, &here, json_array_get(value, i), &element, &routes[i]);
         if (reader->failed)
             return;
+        if (routes[i].in_flight == 0) /* one slow partner must not hold all of limits.in_flight */
+            routes[i].in_flight = config->in_flight - config->in_flight / 2;
         check_route(reader, &here, json_array_get(value, i), &routes[i]);
         check_apart(reader, &here, routes, i);
     }

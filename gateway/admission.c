@@ -75,7 +75,7 @@ static enum reason judge_load(struct request *request)
         return REASON_SHUTTING_DOWN;
     if (atomic_load_explicit(&gateway->in_flight, memory_order_relaxed) >= request->settings->config->in_flight)
         return overloaded(request, "limits.in_flight");
-    if (limit != 0 && atomic_load_explicit(&request->route->in_flight, memory_order_relaxed) >= limit)
+    if (atomic_load_explicit(&request->route->in_flight, memory_order_relaxed) >= limit)
         return overloaded(request, "the route's in_flight");
     return REASON_NONE;
 }

@@ -42,8 +42,9 @@ struct chunks {
     size_t loose;   /* bytes of this chunk's extensions, or of the trailer: bounded */
 };
 
-/* Takes from data[0, len), returns how much it took; *body is the part of it that belongs to the body, if any. Call
- * again with the rest until all is taken or the state is CHUNKS_DONE or CHUNKS_BROKEN. */
+/* Takes from data[0, len), returns how much it took; *body is the part of it that belongs to the body, if any. Stops
+ * behind the size line of a chunk, in CHUNKS_DATA with an empty *body: its size can be judged before its data is there.
+ * Call again with the rest until all is taken or the state is CHUNKS_DONE or CHUNKS_BROKEN. */
 size_t chunks_take(struct chunks *chunks, const char *data, size_t len, struct slice *body)
     __attribute__((warn_unused_result));
 

@@ -106,28 +106,42 @@ static void no_room(struct request *request)
     refuse_after_body(request, REASON_OVERLOADED);
 }
 
+/* May so much more of the body come? A refused body is read to its end, but not for ever. */
+static bool body_fits(const struct request *request, uint64_t more)
+{
+    uint64_t limit = request->settings->config->body_max, held = request->body_len;
+    if (request->discard) {
+        held = request->discarded;
+        if (request->body_announced > limit) /* a length is known to be small */
+            limit = EARLY_BODY;
+    }
+    return held <= limit && more <= limit - held;
+}
+
+static void too_large(struct connection *conn)
+{
+    enum reason refusal = conn->request->refusal; /* of several refusals the first one counts */
+    bool earlier = refusal == REASON_MALFORMED_REQUEST || refusal == REASON_NO_ROUTE;
+    stop_early(conn, earlier ? refusal : REASON_BODY_TOO_LARGE);
+}
+
 /* False: it is too large, and was refused. */
 static bool add_body(struct connection *conn, const char *data, size_t len)
 {
     struct request *request = conn->request;
-    uint64_t limit = request->settings->config->body_max;
-    if (request->discard) { /* a refused body is read to its end, but not for ever */
+    if (!body_fits(request, len)) {
+        too_large(conn);
+        return false;
+    }
+    if (request->discard) {
         request->discarded += len;
-        uint64_t most = request->body_announced > limit ? EARLY_BODY : limit; /* a length is known to be small */
-        if (request->discarded <= most)
-            return true;
-    } else if (len <= limit - request->body_len) {
-        if (!body_room(request, request->body_len + len)) {
-            no_room(request);
-            return true;
-        }
+    } else if (!body_room(request, request->body_len + len)) {
+        no_room(request);
+    } else {
         memcpy(request->body + request->body_len, data, len);
         request->body_len += len;
-        return true;
     }
-    bool earlier = request->refusal == REASON_MALFORMED_REQUEST || request->refusal == REASON_NO_ROUTE;
-    stop_early(conn, earlier ? request->refusal : REASON_BODY_TOO_LARGE); /* of several refusals the first one counts */
-    return false;
+    return true;
 }
 
 static size_t take_chunks(struct connection *conn, const char *data, size_t len)
@@ -136,8 +150,13 @@ static size_t take_chunks(struct connection *conn, const char *data, size_t len)
     while (at < len && conn->chunks.state < CHUNKS_DONE) {
         struct slice body;
         at += chunks_take(&conn->chunks, data + at, len - at, &body);
-        if (body.len > 0 && !add_body(conn, body.data, body.len))
+        if (body.len > 0) {
+            if (!add_body(conn, body.data, body.len))
+                return at;
+        } else if (conn->chunks.state == CHUNKS_DATA && !body_fits(conn->request, conn->chunks.left)) {
+            too_large(conn); /* by its size line: its data need not come */
             return at;
+        }
     }
     if (conn->chunks.state == CHUNKS_BROKEN) {
         snprintf(conn->request->detail, sizeof conn->request->detail, "The body's chunks are malformed.");

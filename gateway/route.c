@@ -78,17 +78,6 @@ static bool path_valid(const char *path, size_t len)
     return others != 0 || (dots != 1 && dots != 2);
 }
 
-/* A query may hold a stray '%', but no encoded control byte: the contract speaks of the whole target. */
-static bool encoded_control(const char *text, size_t len)
-{
-    for (size_t i = 0; i + 2 < len; i++) {
-        int c = text[i] == '%' ? decode(text + i, text + len) : -1;
-        if (c >= 0 && (c < 0x20 || c == 0x7F))
-            return true;
-    }
-    return false;
-}
-
 /* Length of "http://" or "https://" at the start of `raw`; 0: neither. */
 static size_t scheme_len(const char *raw, size_t len)
 {
@@ -127,7 +116,7 @@ enum target_verdict target_split(const char *raw, size_t len, struct target *out
         target.path = "/";
         target.path_len = 1;
     }
-    if (!path_valid(target.path, target.path_len) || encoded_control(target.query, target.query_len))
+    if (!path_valid(target.path, target.path_len)) /* encoded bytes of a query are data */
         return TARGET_MALFORMED;
     *out = target;
     return TARGET_OK;

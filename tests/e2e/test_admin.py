@@ -308,7 +308,7 @@ def test_broken_requests_do_not_harm_the_admin_listener(gw):
 def test_a_full_proxy_does_not_shut_its_operators_out(launch, new_partner, mark):
     partner, held = new_partner(), Held()
     partner.on(mark, held)
-    gw = launch(route(partner), limits={"connections": 3, "in_flight": 3})
+    gw = launch(route(partner, in_flight=3), limits={"connections": 3, "in_flight": 3})
     calls = [gw.send_off(f"/pay/{mark}", 5, f"{mark}-{i}") for i in range(3)]
     partner.wait_seen(mark, 3)
     assert gw.admin("/healthz", token=None).status == 200

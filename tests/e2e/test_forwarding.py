@@ -101,6 +101,12 @@ def test_no_spelling_slips_past_a_fence(gw, partner, mark, target):
     assert len(partner.seen()) == before
 
 
+@pytest.mark.parametrize("query", ["text=one%0Atwo", "a=%00", "b=%7f&c=%1F%zz%"])
+def test_encoded_bytes_of_a_query_are_data(gw, partner, mark, query):
+    got, _ = sent(gw, partner, mark, f"/pay/{mark}?{query}", 5, mark)
+    assert got.target == f"/{mark}?{query}"
+
+
 def test_options_star_is_400(gw, mark):
     answer = gw.call("*", 5, mark, method="OPTIONS")
     expect.refusal(answer, 400, "malformed-request")

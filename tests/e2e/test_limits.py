@@ -26,7 +26,7 @@ def gw(partner, tmp_path_factory):
 @pytest.fixture(scope="module")
 def tight(partner, tmp_path_factory):
     limits = {"body": "40KiB", "buffered": "60KiB", "in_flight": 3, "connections": 8, "headers": "8KiB", "request_timeout": "1s"}
-    gateway = Gateway(tmp_path_factory.mktemp("tight"), [route(partner)], limits=limits).start()
+    gateway = Gateway(tmp_path_factory.mktemp("tight"), [route(partner, in_flight=3)], limits=limits).start()
     yield gateway
     gateway.end()
 
@@ -55,6 +55,16 @@ def test_a_chunked_body_without_end_is_413(tight, partner, mark):
                 pytest.fail("10 MiB were taken where 40 KiB are allowed")
         except (BrokenPipeError, ConnectionResetError):
             pass
+        expect.refusal(connection.receive(), 413, "body-too-large")
+    assert partner.seen(mark) == [] and tight.fence(mark) is None
+
+
+@pytest.mark.parametrize("line", [b"A001\r\n", b"FFFFFFF\r\n", b"A000;x=y\r\n1", b"FFFFFFFFFFFFFFF\r\n"])
+def test_a_chunk_above_the_limit_is_413_when_its_size_line_is_read(tight, partner, mark, line):
+    """No data of the chunk comes: the answer can't be waiting for it."""
+    with tight.connect() as connection:
+        connection.send(request("POST", f"/pay/{mark}", [*fenced(5, mark), ("Transfer-Encoding", "chunked")]))
+        connection.send(b"2\r\nok\r\n" + line)
         expect.refusal(connection.receive(), 413, "body-too-large")
     assert partner.seen(mark) == [] and tight.fence(mark) is None
 
@@ -113,6 +123,22 @@ def test_calls_in_flight_are_limited(tight, partner, mark):
     for call in calls:
         expect.relayed(call.result(10))
     eventually(lambda: tight.call(f"/pay/{mark}", 5, f"{mark}-more").status == 200)
+
+
+def test_a_route_holds_half_of_the_places_unless_it_says_otherwise(launch, partner, mark):
+    """One slow partner takes what its route may hold; the calls of the others go on."""
+    gw = launch([route(partner), route(partner, name="other", path="/other")], limits={"in_flight": 5})
+    held = Held()
+    partner.on(mark, held)
+    calls = [gw.send_off(f"/pay/{mark}", 5, f"{mark}-{i}") for i in range(3)]
+    partner.wait_seen(mark, 3)
+    answer = gw.call(f"/pay/{mark}", 5, f"{mark}-more")
+    expect.refusal(answer, 503, "overloaded")
+    assert "in_flight" in answer.json["detail"] and gw.fence(f"{mark}-more") is None
+    expect.relayed(gw.call(f"/other/{mark}-other", 5, f"{mark}-other"))
+    held.release()
+    for call in calls:
+        expect.relayed(call.result(10))
 
 
 def test_one_after_the_other_needs_room_for_one(launch, partner, mark):

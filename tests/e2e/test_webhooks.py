@@ -73,12 +73,12 @@ def gw(partner, tmp_path_factory):
 # ---- to the target
 
 def test_the_request_goes_to_the_target_it_names(gw, partner, mark):
-    target = f"http://127.0.0.1:{partner.port}/{mark}/%41%2fb//c;d?x=%20&y=%zz"
+    target = f"http://127.0.0.1:{partner.port}/{mark}/%41%2fb//c;d?x=%20&y=%zz&z=%0a"
     headers = [("X-B", "2"), ("Content-Type", "application/json"), ("X-A", "1"), ("Webhook-Id", "not.signed.here")]
     answer = call(gw, "/open/whatever/path?q=1", target, 7, mark, headers, method="PUT", body=b'{"a": 1}')
     expect.relayed(answer)
     (got,) = partner.seen(mark)
-    assert (got.method, got.target, got.body) == ("PUT", f"/{mark}/%41%2fb//c;d?x=%20&y=%zz", b'{"a": 1}')
+    assert (got.method, got.target, got.body) == ("PUT", f"/{mark}/%41%2fb//c;d?x=%20&y=%zz&z=%0a", b'{"a": 1}')
     assert got.headers == [("Host", f"127.0.0.1:{partner.port}"), *headers, ("Via", "1.1 fencegate"), ("Content-Length", "8")]
     (found,) = gw.wait_audit(key=mark)
     expect.record(found, kind="sent", route="open", token="7", highest="7", method="PUT", path="/open/whatever/path",

@@ -36,7 +36,7 @@ static void check_route_defaults(const struct config_route *route)
     assert_int_equal(route->connect_timeout_ms, 5000);
     assert_int_equal(route->total_timeout_ms, 60000);
     assert_int_equal(route->retry_connect, 0);
-    assert_int_equal(route->in_flight, 0);
+    assert_int_equal(route->in_flight, 5000);
     assert_int_equal(route->breaker_failures, 0);
     assert_int_equal(route->breaker_open_ms, 0);
     assert_int_equal(route->set_header_count, 0);
