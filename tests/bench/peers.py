@@ -264,7 +264,7 @@ class NginxLuaRedis(Nginx):
 class Fencegate(Peer):
     def __init__(self, folder, partner, ledger, workers=1, tls=False, store=None, limits=None, name=None):
         super().__init__(name or f"fencegate {ledger}", folder)
-        route = {"name": "pay", "path": "/pay", "ledger": ledger}
+        route = {"name": "pay", "path": "/pay", "ledger": ledger, "in_flight": 1_000_000}
         route["upstream"] = f"https://127.0.0.1:{partner.tls_port}" if tls else f"http://127.0.0.1:{partner.port}"
         if tls:
             route["tls"] = {"ca_file": str(partner.ca)}
