@@ -14,7 +14,8 @@ COMPILE = $(CC) -std=c11 -D_GNU_SOURCE -I. -pthread $(WARN) $(WERROR) $(OPT) $(P
 
 DEPS_BUILD = gcc libc6-dev pkg-config libmicrohttpd-dev libcurl4-openssl-dev libssl-dev libjansson-dev libidn2-dev liblmdb-dev zlib1g-dev
 DEPS_RUN = python3 ca-certificates curl
-DEPS_TEST = libcmocka-dev groff-base python3-pytest python3-pytest-xdist python3-aiosmtpd clang clang-format cppcheck strace openssl lmdb-utils libfaketime e2fsprogs mount spin \
+DEPS_LINT = libcmocka-dev clang clang-format cppcheck
+DEPS_TEST = $(DEPS_LINT) groff-base python3-pytest python3-pytest-xdist python3-aiosmtpd strace openssl lmdb-utils libfaketime e2fsprogs mount spin \
     chromium chromium-driver python3-selenium
 DEPS_BENCH = nginx libnginx-mod-http-lua lua-resty-core lua-nginx-redis redis-server haproxy wrk openssl python3-matplotlib
 # Packages that would start a service when installed are only unpacked, into this folder.
@@ -53,7 +54,7 @@ MAKEFLAGS += -j$(shell nproc) --no-print-directory
 endif
 say = $(if $(filter-out 0,$(V)),,@printf '  %-6s %s\n' '$1' '$2';)
 
-.PHONY: all run demo test test-clients model model-long sweep sweep-long harness test-long deps deps-run deps-test lint layers format install image image-test bench bench-mail bench-store unit e2e objects clean help
+.PHONY: all run demo test test-clients model model-long sweep sweep-long harness test-long deps deps-run deps-lint deps-test lint layers format install image image-test bench bench-mail bench-store unit e2e objects clean help
 all: $(BUILD)/fencegate ## build build/fencegate (the default)
 
 $(BUILD)/fencegate: $(OBJ)
@@ -92,6 +93,8 @@ deps: ## install what the build needs (every target that builds does this itself
 	$(call install,$(DEPS_BUILD))
 deps-run: deps
 	$(call install,$(DEPS_RUN))
+deps-lint: deps
+	$(call install,$(DEPS_LINT))
 deps-test: deps-run
 	$(call install,$(DEPS_TEST))
 	$(call install,libclang-rt-$$(clang -dumpversion | cut -d. -f1)-dev)
@@ -145,7 +148,7 @@ test-clients: all deps-run ## partners' own SDKs against the gateway (npm, from 
 	@FENCEGATE_BIN=$(abspath $(BUILD)/fencegate) node --test $(CLIENTS)/clients.test.mjs
 	@FENCEGATE_BIN=$(abspath $(BUILD)/fencegate) tests/clients/postfix.sh $(CLIENTS)/postfix
 
-lint: layers deps-test ## layer rule, clang -Werror, cppcheck, clang-format
+lint: layers deps-lint ## layer rule, clang -Werror, cppcheck, clang-format
 	@$(MAKE) $(CLANG) objects
 	@printf '  LINT   cppcheck\n'; mkdir -p $(BUILD)/cppcheck; cppcheck --quiet --error-exitcode=1 --std=c11 -j2 \
 	    --cppcheck-build-dir=$(BUILD)/cppcheck --enable=warning,performance,portability --inline-suppr \
@@ -154,7 +157,7 @@ lint: layers deps-test ## layer rule, clang -Werror, cppcheck, clang-format
 	    clang-format --dry-run -Werror $(FORMATTED); else printf '  LINT   clang-format: skipped, not version 14\n'; fi
 layers: ## modules include each other one way only, and each library's header has one place
 	@tests/layers.sh
-format: deps-test ## rewrite the sources as .clang-format says (version 14: others differ in places)
+format: deps-lint ## rewrite the sources as .clang-format says (version 14: others differ in places)
 	clang-format -i $(FORMATTED)
 # The documents and the files that they link to keep their places relative to each other: every link works.
 DOCS = README.md ARCHITECTURE.md CHANGELOG.md LICENSE config/REFERENCE.md config/example.json config/fencegate.service \
