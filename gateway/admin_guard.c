@@ -40,9 +40,48 @@ static bool write_all(int fd, const char *text, size_t len)
     return true;
 }
 
-/* O_EXCL: never writes into a file, or through a link, that somebody else put there. A file that could not be written
- * whole is removed, or the next start would find it empty. */
-static bool make_token_file(const char *path, char *error, size_t error_cap)
+static bool sync_folder(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool ok = fd >= 0 && fsync(fd) == 0;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return ok;
+}
+
+/* Never over a file or a link that somebody else put there; some file systems can't promise that. */
+static bool rename_new(const char *from, const char *to)
+{
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) {
+        return true;
+    }
+    return errno == EINVAL && rename(from, to) == 0;
+}
+
+/* Under another name until it is whole and synced: half a token would stop the next start. */
+static bool put_token_file(const char *folder, const char *path, const char *line, size_t len)
+{
+    char *fresh = NULL;
+    if (asprintf(&fresh, "%s.new", path) < 0) {
+        return false;
+    }
+    (void)unlink(fresh); /* of a start that did not end */
+    int fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    bool ok = fd >= 0 && write_all(fd, line, len) && fsync(fd) == 0 && rename_new(fresh, path) && sync_folder(folder);
+    int saved = errno;
+    if (fd >= 0) {
+        close(fd);
+    }
+    if (!ok) {
+        (void)unlink(fresh);
+    }
+    free(fresh);
+    errno = saved;
+    return ok;
+}
+
+static bool make_token_file(const char *folder, const char *path, char *error, size_t error_cap)
 {
     unsigned char random[RANDOM_BYTES];
     char line[2 * RANDOM_BYTES + 2];
@@ -54,20 +93,12 @@ static bool make_token_file(const char *path, char *error, size_t error_cap)
         snprintf(line + 2 * i, 3, "%02x", random[i]);
     }
     line[2 * RANDOM_BYTES] = '\n';
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0) {
+    bool ok = put_token_file(folder, path, line, 2 * RANDOM_BYTES + 1);
+    if (!ok) {
         snprintf(error, error_cap, "%s: can't be made: %s", path, strerror(errno));
-        return false;
     }
-    bool ok = write_all(fd, line, 2 * RANDOM_BYTES + 1) && fsync(fd) == 0;
-    int saved = errno;
-    close(fd);
     explicit_bzero(random, sizeof random);
     explicit_bzero(line, sizeof line);
-    if (!ok) {
-        unlink(path);
-        snprintf(error, error_cap, "%s: can't be written: %s", path, strerror(saved));
-    }
     return ok;
 }
 
@@ -126,7 +157,7 @@ bool admin_token_load(const char *token_file, const char *store_path, struct adm
     bool ok = false;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT && token_file == NULL) {
-        if (!make_token_file(path, error, error_cap)) {
+        if (!make_token_file(store_path, path, error, error_cap)) {
             free(path);
             return false;
         }

@@ -56,6 +56,19 @@ static void print_settings(const struct config *config)
     printf("  store            %s, at most %" PRIu64 " MiB\n", config->store_path, config->store_max_size >> 20);
 }
 
+/* A mistyped `store.path` is another memory, one without fences. */
+static void print_store(const struct config *config)
+{
+    char why[1024] = "";
+    enum store_presence is = store_look(config->store_path, why, sizeof why);
+    if (is == STORE_WOULD_BE_MADE)
+        printf("  store            there is none yet: `fencegate serve` would make a new, empty one\n");
+    else if (is == STORE_REFUSED)
+        printf("warning: %s\n", why);
+    else if (is == STORE_NOT_SEEN)
+        printf("warning: %s (seen by this user)\n", why);
+}
+
 static void print_routes(const struct config *config)
 {
     static const char *const modes[] = {[FENCE_ENFORCE] = "enforce", [FENCE_OBSERVE] = "observe", [FENCE_OFF] = "off"};
@@ -80,6 +93,7 @@ static int run_check(struct command_line *line)
     config_warnings(config, print_warning, NULL);
     printf("%s: ok, %zu route%s\n", file, config->route_count, config->route_count == 1 ? "" : "s");
     print_settings(config);
+    print_store(config);
     print_routes(config);
     config_unref(&config);
     return command_flush("check") ? COMMAND_DONE : COMMAND_STORE;

@@ -81,12 +81,26 @@ static void on_reset(void *arg, struct slice ns, struct slice key) /* writer thr
     gate_reset(arg, ns, key);
 }
 
+static void tell_created(const char *path)
+{
+    struct log_line line;
+    if (!log_begin(&line, LOG_WARN, "store-created"))
+        return;
+    log_cstring(&line, "store", path);
+    log_cstring(&line, "message",
+                "a new, empty store was made: it knows no fence, the first token of every key passes");
+    log_end(&line);
+}
+
 static void on_store_notice(void *arg, enum store_notice weight, const char *text)
 {
     static const enum log_level levels[] = {
         [STORE_NOTICE_FINE] = LOG_INFO, [STORE_NOTICE_ODD] = LOG_WARN, [STORE_NOTICE_TROUBLE] = LOG_ERROR};
     (void)arg;
-    log_message(levels[weight], "store", "%s", text);
+    if (weight == STORE_NOTICE_MADE)
+        tell_created(text);
+    else
+        log_message(levels[weight], "store", "%s", text);
 }
 
 static void on_store_measured(void *arg, const struct store_sample *sample) /* writer thread */
@@ -176,12 +190,13 @@ static bool catch_signals(struct server *server)
 static int open_store(struct server *server)
 {
     const struct config *config = server->settings->config;
-    char why[512];
+    char why[1024];
     struct store_options options = {
         .path = config->store_path,
         .max_size = config->store_max_size,
         .retain_ms = config->audit_retain_ms,
         .drop_oldest = config->audit_drop_oldest,
+        .make = true,
         .journal = true,
         .raised = on_raised,
         .reset = on_reset,

@@ -27,8 +27,7 @@ struct folder {
     dev_t dev;
     ino_t ino;
     int lock_fd; /* -1 when reading only */
-    bool made_lock;
-    size_t made; /* see folder_make() */
+    bool made, made_lock;
 };
 
 /* The folders this process is in. */
@@ -113,6 +112,22 @@ int folder_make(const char *path, size_t *made)
         part[i] = path[i];
     }
     return 0;
+}
+
+void folder_unmake(const char *path, size_t made)
+{
+    char part[PATH_CAP];
+    size_t len = strlen(path);
+    if (made == 0 || len >= sizeof part)
+        return;
+    memcpy(part, path, len + 1);
+    for (size_t i = len; i >= made; i--) {
+        if (path[i] != '/' && path[i] != '\0')
+            continue;
+        part[i] = '\0';
+        if (rmdir(part) != 0 && errno != ENOENT)
+            return;
+    }
 }
 
 static bool among(const char *name, const char *const *names, size_t count)
@@ -228,8 +243,8 @@ static bool enter_once(struct folder *folder)
 enum store_error folder_enter(const char *path, bool readonly, struct folder **out, char *why, size_t why_cap)
 {
     *out = NULL;
-    size_t made = 0;
-    int number = readonly ? 0 : folder_make(path, &made);
+    bool made = false;
+    int number = readonly ? 0 : strlen(path) >= PATH_CAP ? ENAMETOOLONG : make_folder(path, &made);
     if (number != 0)
         return say(error_of(number), why, why_cap, path, "cannot make the folder", number);
     struct stat st;
@@ -256,21 +271,13 @@ enum store_error folder_enter(const char *path, bool readonly, struct folder **o
 
 void folder_undo(const struct folder *folder, const char *path)
 {
-    char part[PATH_CAP];
-    size_t len = strlen(path);
-    if (folder == NULL || len + sizeof "/gateway.lock" > sizeof part)
+    char lock[PATH_CAP];
+    if (folder == NULL || snprintf(lock, sizeof lock, "%s/gateway.lock", path) >= (int)sizeof lock)
         return;
-    (void)snprintf(part, sizeof part, "%s/gateway.lock", path);
     if (folder->made_lock)
-        (void)unlink(part);
-    part[len] = '\0';
-    for (size_t i = len; folder->made > 0 && i >= folder->made; i--) {
-        if (path[i] != '/' && path[i] != '\0')
-            continue;
-        part[i] = '\0';
-        if (rmdir(part) != 0 && errno != ENOENT)
-            return;
-    }
+        (void)unlink(lock);
+    if (folder->made)
+        (void)rmdir(path);
 }
 
 void folder_leave(struct folder **folder)

@@ -348,8 +348,10 @@ bool journal_is_of_another(const char *folder, uint64_t id)
 bool journal_used(const char *folder)
 {
     struct journal *journal;
-    int number = open_file(folder, O_RDONLY, &journal);
-    bool used = number == 0 ? holds_anything(journal) : number != ENOENT;
+    struct stat st;
+    int number = open_file(folder, O_RDONLY | O_NONBLOCK, &journal);
+    bool used = number == 0 ? fstat(journal->fd, &st) != 0 || (S_ISREG(st.st_mode) && holds_anything(journal))
+                            : number != ENOENT && number != ELOOP;
     journal_close(&journal);
     return used;
 }

@@ -68,6 +68,7 @@ struct db_txn {
 };
 
 /* `path` is a folder that exists. Writing: makes what is missing, and the map is max_size. `why` gets one line. */
+/* max_size 0: the one that the file names. */
 enum store_error db_open(const char *path, uint64_t max_size, bool readonly, struct db **out, char *why, size_t why_cap)
     __attribute__((warn_unused_result));
 /* One file, whatever its name, without any lock: for a file that nobody else has reason to open. max_size 0: for
@@ -76,6 +77,9 @@ enum store_error db_open_file(const char *file, uint64_t max_size, struct db **o
     __attribute__((warn_unused_result));
 /* The same for a copy that db_copy() just made of a store with a journal, to tell it that it has none. */
 enum store_error db_open_copy(const char *file, uint64_t max_size, struct db **out, char *why, size_t why_cap)
+    __attribute__((warn_unused_result));
+/* Makes a store without anything in it, in a file of that name, which is not there yet. */
+enum store_error db_make(const char *file, uint64_t max_size, char *why, size_t why_cap)
     __attribute__((warn_unused_result));
 void db_close(struct db **db);
 struct db_floor db_floor(const struct db *db);

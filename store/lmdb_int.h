@@ -19,6 +19,7 @@ struct db {
     bool unlocked; /* reading without LMDB's locks: nobody serves it as long as it is open */
     struct db_floor floor;
     bool copy;              /* a copy that is being made: its journal is another's */
+    bool making;            /* a file that is being made: it has no tables yet */
     atomic_uint commits;    /* begun by this process; see db_read_begin() */
     const char *dead;       /* the writer's: why, once it is */
     char *path;             /* of the folder; of the file when opened as one */

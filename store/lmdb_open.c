@@ -23,6 +23,7 @@
 #include "store/record.h"
 
 #define LACKS_JOURNAL MDB_INCOMPATIBLE
+#define LACKS_TABLES MDB_BAD_DBI
 #define JOURNAL_SHORT 16 /* bytes of a journal's name: id and number; and with the place */
 #define JOURNAL_LONG 24
 #define LOCK_FILE_BYTES 65536 /* about 1000 readers: every worker, the admin listener, and commands beside it */
@@ -169,15 +170,15 @@ static int read_version(const struct db *db, MDB_txn *txn, uint64_t *version, bo
     return 0;
 }
 
-/* Opens the tables, and in a new store makes them together with the format version: one transaction, so that a crash
- * in between leaves no store without a version. *version is 0 when there is none. */
+/* Opens the tables, or makes them together with the format version: only in a file that is being made, since a store
+ * that has lost them would come back as an empty one. *version is 0 when there is none. */
 static int open_tables(struct db *db, MDB_txn *txn, uint64_t *version)
 {
     bool fresh;
     int rc = is_new(txn, &fresh);
     *version = 0;
-    if (rc == 0 && fresh && (db->readonly || db->file)) /* a backup without tables would come back as an empty store */
-        return MDB_NOTFOUND;
+    if (rc == 0 && fresh && !db->making)
+        return db->readonly || db->file ? MDB_NOTFOUND : LACKS_TABLES;
     for (int i = 0; i < DB_TABLE_COUNT && rc == 0; i++) {
         bool may_lack = i == DB_AUDIT_TIME; /* stores from before it was there */
         bool make = fresh || (may_lack && !db->readonly);
@@ -240,6 +241,13 @@ static enum store_error explain_open(int rc, const struct db *db, const char *pa
                        path);
         return STORE_FORMAT;
     }
+    if (rc == LACKS_TABLES) {
+        (void)snprintf(why, why_cap,
+                       "store %s: data.mdb holds nothing: no fence, no table. Put it back or restore a backup; for a "
+                       "new, empty store remove it",
+                       path);
+        return STORE_FORMAT;
+    }
     if (rc == EWOULDBLOCK) {
         (void)snprintf(why, why_cap, "store %s: another gateway serves this folder", path);
         return STORE_BUSY;
@@ -294,6 +302,14 @@ static enum store_error make_db(struct db kind, const char *path, uint64_t max_s
 enum store_error db_open(const char *path, uint64_t max_size, bool readonly, struct db **out, char *why, size_t why_cap)
 {
     return make_db((struct db){.readonly = readonly}, path, max_size, out, why, why_cap);
+}
+
+enum store_error db_make(const char *file, uint64_t max_size, char *why, size_t why_cap)
+{
+    struct db *db;
+    enum store_error error = make_db((struct db){.file = true, .making = true}, file, max_size, &db, why, why_cap);
+    db_close(&db);
+    return error;
 }
 
 enum store_error db_open_copy(const char *file, uint64_t max_size, struct db **out, char *why, size_t why_cap)

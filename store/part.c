@@ -21,9 +21,9 @@ enum store_error part_say(int number, const char *path, const char *what, char *
 
 enum store_error part_look(const char *folder, const char *const *names, size_t count, char *why, size_t why_cap)
 {
-    const char *known[8] = {PART_NAME};
+    const char *known[16] = {PART_NAME};
     char found[256], what[320];
-    for (size_t i = 0; i < count && i < 7; i++)
+    for (size_t i = 0; i < count && i < 15; i++)
         known[i + 1] = names[i];
     int number = folder_holds_only(folder, known, count + 1, found);
     if (number == 0 || number == ENOENT)

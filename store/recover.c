@@ -1,13 +1,9 @@
 /*
  * store/recover.c - the tail of a gateway that was killed, and of one that runs in another process; see tail.h.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "store/change.h"
 #include "store/clock.h"
@@ -54,25 +50,6 @@ static enum store_error say_older(const char *folder, uint64_t seq, char *why, s
                    ", which data.mdb names: it is older than data.mdb, or damaged, and what was acknowledged last may "
                    "be in neither. Put the journal back that was there with data.mdb, or restore a backup",
                    folder, seq);
-    return STORE_FORMAT;
-}
-
-enum store_error tail_look_for_data(const char *folder, char *why, size_t why_cap)
-{
-    int fd = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    struct stat st;
-    if (fd < 0)
-        return STORE_OK; /* who opens the store says why */
-    bool lost = fstatat(fd, "data.mdb", &st, 0) != 0 && errno == ENOENT &&
-                fstatat(fd, JOURNAL_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode);
-    close(fd);
-    if (!lost)
-        return STORE_OK;
-    (void)snprintf(why, why_cap,
-                   "store %s: there is a `" JOURNAL_NAME
-                   "` and no data.mdb: the fences are gone. Put data.mdb back, or "
-                   "restore a backup; for a new, empty store remove the journal, too",
-                   folder);
     return STORE_FORMAT;
 }
 

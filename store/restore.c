@@ -22,6 +22,7 @@
 #include "store/folder.h"
 #include "store/journal.h"
 #include "store/leftovers.h"
+#include "store/make.h"
 #include "store/part.h"
 #include "store/verify.h"
 
@@ -206,7 +207,8 @@ static enum store_error lift(struct job *job)
 }
 
 /* What a gateway leaves beside its store; an empty folder for all that. */
-static const char *const beside[] = {"gateway.lock", "lock.mdb", JOURNAL_NAME, "admin.token", "admin.addr"};
+static const char *const beside[] = {"gateway.lock", "lock.mdb",        JOURNAL_NAME, NEW_NAME,
+                                     "admin.token",  "admin.token.new", "admin.addr", "admin.addr.new"};
 #define BESIDE_COUNT (sizeof beside / sizeof *beside)
 
 static enum store_error fill_folder(struct job *job)
@@ -234,16 +236,23 @@ enum store_error store_restore(const struct store_restore *restore, struct store
                                size_t why_cap)
 {
     struct job job = {.restore = restore, .out = out, .part.fd = -1, .why = why, .why_cap = why_cap};
-    struct folder *folder;
+    struct folder *folder = NULL;
     *out = (struct store_contents){0};
     enum store_error error = part_look(restore->path, beside, BESIDE_COUNT, why, why_cap);
     if (error != STORE_OK)
         return error; /* before the lock's file is made in it */
-    error = folder_enter(restore->path, false, &folder, why, why_cap);
+    size_t made;
+    int number = folder_make(restore->path, &made);
+    if (number != 0)
+        error = part_say(number, restore->path, "cannot make the folder", why, why_cap);
+    else
+        error = folder_enter(restore->path, false, &folder, why, why_cap);
     if (error == STORE_OK)
         error = fill_folder(&job);
     if (error != STORE_OK)
         folder_undo(folder, restore->path);
     folder_leave(&folder);
+    if (error != STORE_OK)
+        folder_unmake(restore->path, made);
     return error;
 }

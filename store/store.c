@@ -14,10 +14,10 @@
 #include "store/apply.h"
 #include "store/handle.h"
 #include "store/leftovers.h"
+#include "store/make.h"
 #include "store/tail.h"
 
-#define MAX_SIZE_LEAST ((uint64_t)1 << 20)    /* below this nothing would be left beside the reserve */
-#define MAX_SIZE_RECOVERY ((uint64_t)1 << 40) /* of address space: what was acknowledged has to fit */
+#define MAX_SIZE_LEAST ((uint64_t)1 << 20) /* below this nothing would be left beside the reserve */
 
 static void tell_leftovers(const struct store_options *options, const struct leftovers *state)
 {
@@ -81,9 +81,15 @@ static enum store_error open_folder(const char *path, bool readonly, struct stor
 enum store_error store_open(const struct store_options *options, struct store **out, char *why, size_t why_cap)
 {
     uint64_t max_size = options->max_size > MAX_SIZE_LEAST ? options->max_size : MAX_SIZE_LEAST;
-    enum store_error error = open_folder(options->path, false, out, why, why_cap);
+    bool made = false;
+    *out = NULL;
+    enum store_error error = make_judge(options->path, options->make, why, why_cap);
     if (error == STORE_OK)
-        error = tail_look_for_data(options->path, why, why_cap);
+        error = open_folder(options->path, false, out, why, why_cap);
+    if (error == STORE_OK)
+        error = make_store(options->path, options->make, max_size, &made, why, why_cap);
+    if (made && options->notice)
+        options->notice(options->notice_arg, STORE_NOTICE_MADE, options->path);
     if (error == STORE_OK)
         error = db_open(options->path, max_size, false, &(*out)->db, why, why_cap);
     if (error == STORE_OK)
@@ -95,14 +101,15 @@ enum store_error store_open(const struct store_options *options, struct store **
     return error;
 }
 
-/* What a killed gateway left in the journal can't be seen before it is in data.mdb. */
+/* What a killed gateway left in the journal can't be seen before it is in data.mdb. The map has the size that the
+ * gateway gave it, which kept room for that: a larger one would be written into data.mdb for good. */
 static enum store_error recover(const char *path, char *why, size_t why_cap)
 {
     struct store *store;
     struct tail_found found;
     enum store_error error = open_folder(path, false, &store, why, why_cap);
     if (error == STORE_OK)
-        error = db_open(path, MAX_SIZE_RECOVERY, false, &store->db, why, why_cap);
+        error = db_open(path, 0, false, &store->db, why, why_cap);
     if (error == STORE_OK)
         error = tail_recover(store->db, path, &found, why, why_cap);
     store_close(&store);

@@ -141,8 +141,9 @@ enum store_verdict store_judge(const struct fence *fence, uint64_t token, bool e
 
 struct store;
 
-/* FINE: an end of trouble. ODD: somebody should look. TROUBLE: nothing is sent. */
-enum store_notice { STORE_NOTICE_FINE, STORE_NOTICE_ODD, STORE_NOTICE_TROUBLE };
+/* FINE: an end of trouble. ODD: somebody should look. TROUBLE: nothing is sent. MADE: this start made the store; the
+ * text is its path. */
+enum store_notice { STORE_NOTICE_FINE, STORE_NOTICE_ODD, STORE_NOTICE_TROUBLE, STORE_NOTICE_MADE };
 
 struct store_sample {
     uint64_t batch_us, commit_us; /* from its begin to the end of its commit; the commit alone, with its syncs */
@@ -150,7 +151,9 @@ struct store_sample {
 };
 
 struct store_options {
-    const char *path;   /* folder; made with mode 0700 when missing */
+    const char *path; /* folder */
+    bool make;        /* a new, empty store where there is nothing of one, and the folder with mode 0700, but none above
+                       * it; else STORE_NOT_FOUND */
     uint64_t max_size;  /* bytes */
     uint64_t retain_ms; /* audit records older than this are removed in small steps; 0: none is */
     bool drop_oldest;   /* audit.when_full */
@@ -169,6 +172,12 @@ struct store_options {
     void (*measured)(void *arg, const struct store_sample *sample);
     void *notice_arg; /* of both */
 };
+
+/* What a start would find in this folder. THERE: a data.mdb. REFUSED: no store, and something that says that one was
+ * here or is on its way, or no place for a folder: `why` has a line with what to do. NOT_SEEN: `why` has the reason.
+ * Looks only. */
+enum store_presence { STORE_THERE, STORE_WOULD_BE_MADE, STORE_REFUSED, STORE_NOT_SEEN };
+enum store_presence store_look(const char *path, char *why, size_t why_cap) __attribute__((warn_unused_result));
 
 /* Opens for serving: exclusive lock, leftovers of a crash become `unknown` records (reason
  * `gateway-crash`) and stay listed as in doubt, the writer thread starts. On error *out is NULL and `why`

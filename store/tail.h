@@ -48,8 +48,6 @@ bool tail_due(struct writer *w, uint64_t now_ms, uint64_t *until_ms);
 void tail_answer(struct writer *w); /* to who waits for a settling that is not due: one that is put off */
 void tail_stop(struct writer *w);   /* settles; data.mdb needs no journal any more, if that worked */
 
-/* Before data.mdb would be made: STORE_FORMAT when it was here, since there is a journal, and is gone. */
-enum store_error tail_look_for_data(const char *folder, char *why, size_t why_cap) __attribute__((warn_unused_result));
 /* Brings into data.mdb what the journal has of a gateway that was killed. Before anything else is written. */
 struct tail_found {
     uint64_t batches; /* that came back */

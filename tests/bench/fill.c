@@ -109,7 +109,7 @@ int main(int argc, char **argv)
         return 2;
     unsigned count = (unsigned)strtoul(argv[2], NULL, 10);
     key_count = argc == 4 && !only_fences ? (unsigned)strtoul(argv[3], NULL, 10) : count;
-    struct store_options options = {.path = argv[1], .max_size = UINT64_C(16) << 30};
+    struct store_options options = {.path = argv[1], .make = true, .max_size = UINT64_C(16) << 30};
     if (store_open(&options, &store, why, sizeof why) != STORE_OK) {
         fprintf(stderr, "fill: %s\n", why);
         return 1;

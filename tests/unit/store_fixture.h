@@ -75,8 +75,8 @@ static inline int fixture_folder(void **state)
     if (!mkdtemp(fx->path))
         return -1;
     pthread_mutex_init(&fx->lock, NULL);
-    fx->options =
-        (struct store_options){.path = fx->path, .max_size = 64 * MIB, .notice = keep_notice, .notice_arg = fx};
+    fx->options = (struct store_options){
+        .path = fx->path, .make = true, .max_size = 64 * MIB, .notice = keep_notice, .notice_arg = fx};
     *state = fx;
     return 0;
 }

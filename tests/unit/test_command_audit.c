@@ -102,7 +102,8 @@ static int make_store(void **state)
         return -1;
     snprintf(store_path, sizeof store_path, "%s/store", folder);
     snprintf(config_path, sizeof config_path, "%s/fencegate.json", folder);
-    struct store_options options = {.path = store_path, .max_size = 64 << 20, .retain_ms = UINT64_C(86400000) * 90};
+    struct store_options options = {
+        .path = store_path, .make = true, .max_size = 64 << 20, .retain_ms = UINT64_C(86400000) * 90};
     if (store_open(&options, &store, why, sizeof why) != STORE_OK) {
         fprintf(stderr, "%s\n", why);
         return -1;

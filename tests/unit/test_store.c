@@ -369,13 +369,17 @@ static void test_one_owner_across_processes(void **state)
     }
 }
 
-static void test_makes_folders(void **state)
+static void test_makes_the_folder(void **state)
 {
     struct fixture *fx = *state;
     char path[128], file[160], why[256];
-    (void)snprintf(path, sizeof path, "%s/a/b", fx->path);
-    assert_int_equal(try_open(fx, path, why), STORE_OK);
     struct stat st;
+    (void)snprintf(path, sizeof path, "%s/a/b", fx->path);
+    assert_int_equal(try_open(fx, path, why), STORE_FORMAT);
+    assert_non_null(strstr(why, "the folder above it"));
+    (void)snprintf(path, sizeof path, "%s/a", fx->path);
+    assert_int_not_equal(stat(path, &st), 0);
+    assert_int_equal(try_open(fx, path, why), STORE_OK);
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0700);
     static const char *const files[] = {"data.mdb", "lock.mdb", "gateway.lock"};
@@ -385,8 +389,6 @@ static void test_makes_folders(void **state)
         assert_int_equal(st.st_mode & 0777, 0600);
         assert_int_equal(unlink(file), 0);
     }
-    assert_int_equal(rmdir(path), 0);
-    (void)snprintf(path, sizeof path, "%s/a", fx->path);
     assert_int_equal(rmdir(path), 0);
 }
 
@@ -520,7 +522,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_retention_and_clock, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(test_one_owner, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(test_one_owner_across_processes, fixture_folder, fixture_close),
-        cmocka_unit_test_setup_teardown(test_makes_folders, fixture_folder, fixture_close),
+        cmocka_unit_test_setup_teardown(test_makes_the_folder, fixture_folder, fixture_close),
         cmocka_unit_test_setup_teardown(test_bad_folders, fixture_folder, fixture_close),
         cmocka_unit_test_setup_teardown(test_empty_folder_readonly, fixture_folder, fixture_close),
         cmocka_unit_test_setup_teardown(test_unknown_format, fixture_open, fixture_close),
