@@ -25,12 +25,41 @@
 #include "store/fence.h"
 #include "store/record.h"
 
-static const struct slice next_id_key = {"next_id", 7}, removed_key = {"removed", 7};
+static const struct slice next_id_key = {"next_id", 7}, removed_key = {"removed", 7}, clock_key = {"clock", 5};
 
 uint64_t removed_id(struct db_txn *txn)
 {
     struct slice value;
     return db_get(txn, DB_META, removed_key, &value) && value.len == 8 ? get_u64(value.data) : 0;
+}
+
+static uint64_t newest_ms(struct db_txn *txn)
+{
+    struct db_cursor cursor;
+    char last[8];
+    uint64_t time_ms = 0;
+    memset(last, 0xff, sizeof last);
+    db_cursor_open(txn, DB_AUDIT, &cursor);
+    if (db_cursor_before(&cursor, (struct slice){last, sizeof last}) && !record_time(cursor.value, &time_ms))
+        time_ms = 0;
+    db_cursor_close(&cursor);
+    return time_ms;
+}
+
+struct kept_clock kept_clock(struct db_txn *txn)
+{
+    struct slice value;
+    if (db_get(txn, DB_META, clock_key, &value) && value.len == 16)
+        return (struct kept_clock){get_u64(value.data), get_u64(value.data + 8)};
+    return (struct kept_clock){.trusted_ms = newest_ms(txn)};
+}
+
+void batch_keep_clock(struct batch *batch, struct kept_clock clock)
+{
+    char value[16];
+    put_u64(value, clock.trusted_ms);
+    put_u64(value + 8, clock.lasted_ms);
+    db_put(&batch->txn, DB_META, clock_key, (struct slice){value, sizeof value});
 }
 
 static struct slice text(const char *chars)

@@ -48,11 +48,20 @@ size_t batch_expire(struct batch *batch, uint64_t before_ms, size_t limit);
 /* Removes the `limit` oldest audit records and appends the record that says so. Returns how many. */
 size_t batch_drop_oldest(struct batch *batch, size_t limit);
 
+/* The time that retention trusted last, and for how long a leap had lasted then (clock.h); where no store kept it, the
+ * newest record's. 0: nothing is known. */
+struct kept_clock {
+    uint64_t trusted_ms, lasted_ms;
+};
+struct kept_clock kept_clock(struct db_txn *txn);
+void batch_keep_clock(struct batch *batch, struct kept_clock clock);
+
 /* Looks at up to `limit` effects with ids above *after, and moves *after. Those nobody closed get an `unknown` record
  * and the mark "in doubt"; the mark keeps the next start from a second record. Returns how many it looked at. */
 struct leftovers {
     uint64_t after, found, in_doubt;
-    uint64_t oldest_ms; /* when the first of them was accepted */
+    uint64_t oldest_ms;      /* when the first of them was accepted */
+    struct kept_clock clock; /* as it was before they got records */
 };
 size_t batch_leftovers(struct batch *batch, struct leftovers *state, struct buffer *intent, size_t limit);
 

@@ -20,7 +20,8 @@ enum db_table {
     DB_AUDIT_TIME,   /* block of ids -> lowest (8) and highest (8) time in it */
     DB_UNKNOWN,      /* id of an effect recorded `unknown` -> resolved (1), id of the record that says so (8) */
     DB_META, /* "format", "next_id", "removed" (the highest id that was removed from the audit) -> 8 bytes; "floor" ->
-              * token (8), time (8); "journal" -> id (8), sequence (8), place (8; not when the journal is done with) */
+              * token (8), time (8); "clock" -> time trusted last (8), how long a leap had lasted (8); "journal" -> id
+              * (8), sequence (8), place (8; not when the journal is done with) */
     DB_TABLE_COUNT,
 };
 

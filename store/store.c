@@ -46,6 +46,19 @@ static void tell_recovered(const struct store_options *options, const struct tai
     options->notice(options->notice_arg, STORE_NOTICE_ODD, line);
 }
 
+static enum store_error read_clock(struct db *db, struct kept_clock *out)
+{
+    struct db_txn txn;
+    enum store_error error = db_read_open(db, &txn);
+    if (error != STORE_OK)
+        return error;
+    db_read_begin(&txn);
+    *out = kept_clock(&txn);
+    error = db_read_end(&txn);
+    db_read_close(&txn);
+    return error;
+}
+
 static enum store_error start(struct store *store, const struct store_options *options, char *why, size_t why_cap)
 {
     struct leftovers state = {0};
@@ -55,7 +68,9 @@ static enum store_error start(struct store *store, const struct store_options *o
     if (error != STORE_OK)
         return error;
     tell_recovered(options, &found);
-    error = leftovers_take(store->db, options->drop_oldest, &state);
+    error = read_clock(store->db, &state.clock);
+    if (error == STORE_OK)
+        error = leftovers_take(store->db, options->drop_oldest, &state);
     if (error != STORE_OK) {
         (void)snprintf(why, why_cap, "store %s: cannot record what the last stop left behind: %s", options->path,
                        error == STORE_FULL ? "no room; raise store.max_size or free disk space" : "write failed");

@@ -292,6 +292,8 @@ static void *writer_main(void *arg)
             w->next_tick_ms = clock_ms() + TICK_MS;
         }
     }
+    if (!w->failing.shown && tail_settle(w))
+        room_clock_keep(w);
     tail_stop(w);
     return NULL;
 }
@@ -338,6 +340,7 @@ enum store_error writer_start(struct db *db, const struct store_options *options
         free(w);
         return STORE_IO;
     }
+    trusted_from(&w->clock, left->clock.trusted_ms, left->clock.lasted_ms);
     room_look(w); /* health is right from the first moment */
     if (options->journal)
         tail_start(w, options->path);

@@ -59,6 +59,11 @@ struct writer {
     struct trouble failing, full;
     bool end_told; /* that only a restart helps */
     struct trusted_clock clock;
+    uint64_t clock_kept_ms; /* when the store got the trusted time last; monotonic; 0: not yet */
+    struct {
+        uint64_t of, removed;
+        bool told;
+    } spree; /* of retention, as long as there is more to remove */
     uint64_t next_tick_ms;
     unsigned ticks;
     struct {
@@ -88,6 +93,7 @@ void room_look(struct writer *w); /* how much work may come next: chunk_max, ref
 void room_measure(struct writer *w);
 uint64_t room_expiry(struct writer *w, uint64_t now_ms); /* audit records before this time go; 0: none */
 void room_expire_idle(struct writer *w);
+void room_clock_keep(struct writer *w); /* for the next start; in a transaction of its own */
 /* What goes with a chunk that applied so many ops; how many records went. */
 size_t room_make(struct writer *w, struct batch *batch, size_t applied);
 

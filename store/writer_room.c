@@ -11,6 +11,8 @@
  */
 #include "store/writer_int.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <time.h>
 
 #define CHUNK_OPS_TIGHT 16   /* most ops in one transaction while new work is refused */
@@ -23,6 +25,8 @@
 #define EXPIRE_STEPS_FULL 32
 #define DROP_OPS 256
 #define DROP_STEPS_MAX 64
+#define LEAP_TOLD_MS 86400000 /* at a start: less is a stop for a night */
+#define SPREE_ODD 100         /* records: of fewer, a tenth goes in the run of things */
 
 /* A part of the map, and what the open effects will need: each has a record to come, about as large as its intent, with
  * an entry in the index; after a crash the intents stay beside their records. */
@@ -117,15 +121,69 @@ static uint64_t boottime_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
+static void tell_leap(struct writer *w, bool start, uint64_t leapt_ms)
+{
+    char line[240];
+    if (leapt_ms == 0 || (start && leapt_ms < LEAP_TOLD_MS)) /* it was not running for a while */
+        return;
+    (void)snprintf(line, sizeof line,
+                   "store: the clock leapt ahead by %" PRIu64 " hours%s; retention goes by the old time until it has "
+                   "stayed so for a day",
+                   leapt_ms / 3600000, start ? " since the store was used last" : "");
+    writer_notice(w, STORE_NOTICE_ODD, line);
+}
+
+void room_clock_keep(struct writer *w)
+{
+    struct batch batch;
+    uint64_t boot_ms = boottime_ms(), leapt_ms;
+    bool start = !w->clock.known;
+    w->clock_kept_ms = clock_ms();
+    batch_begin(&batch, w->db, &w->scratch);
+    uint64_t now_ms = trusted_ms(&w->clock, batch.now_ms, boot_ms, &leapt_ms);
+    tell_leap(w, start, leapt_ms);
+    batch_keep_clock(&batch, (struct kept_clock){now_ms, trusted_lasted_ms(&w->clock, boot_ms)});
+    (void)!batch_commit(&batch); /* should it fail, the next start trusts an earlier time */
+}
+
 uint64_t room_expiry(struct writer *w, uint64_t now_ms)
 {
-    uint64_t retain_ms = atomic_load_explicit(&w->retain_ms, memory_order_relaxed);
-    bool leapt;
-    now_ms = trusted_ms(&w->clock, now_ms, boottime_ms(), &leapt);
-    if (leapt)
-        writer_notice(w, STORE_NOTICE_ODD,
-                      "store: the clock leapt ahead; retention goes by the old time until it has stayed so for a day");
+    uint64_t retain_ms = atomic_load_explicit(&w->retain_ms, memory_order_relaxed), leapt_ms;
+    bool start = !w->clock.known;
+    now_ms = trusted_ms(&w->clock, now_ms, boottime_ms(), &leapt_ms);
+    tell_leap(w, start, leapt_ms);
     return retain_ms != 0 && now_ms > retain_ms ? now_ms - retain_ms : 0;
+}
+
+/* More than a tenth of all records in one go: a wrong clock, or a shorter audit.retain; or old records after a long
+ * stop. Once for as long as there is more. */
+static void watch_spree(struct writer *w, struct batch *batch, size_t removed, size_t limit)
+{
+    char line[240];
+    if (removed > 0 && w->spree.removed == 0)
+        w->spree.of = db_entries(&batch->txn, DB_AUDIT) + removed;
+    w->spree.removed += removed;
+    if (removed > 0 && !w->spree.told && w->spree.removed > w->spree.of / 10) {
+        w->spree.told = true;
+        (void)snprintf(line, sizeof line,
+                       "store: retention removes more than a tenth of the audit at once, %" PRIu64 " of %" PRIu64
+                       " records so far: are audit.retain and the clock right?",
+                       w->spree.removed, w->spree.of);
+        writer_notice(w, w->spree.of < SPREE_ODD ? STORE_NOTICE_FINE : STORE_NOTICE_ODD, line);
+    }
+    if (removed < limit) {
+        w->spree.of = w->spree.removed = 0;
+        w->spree.told = false;
+    }
+}
+
+/* What is older than audit.retain, up to `limit`; how many. */
+static size_t expire(struct writer *w, struct batch *batch, size_t limit)
+{
+    size_t removed = batch_expire(batch, room_expiry(w, batch->now_ms), limit);
+    if (batch->txn.error == 0)
+        watch_spree(w, batch, removed, limit);
+    return removed;
 }
 
 /* Where there is little room the deletions draw on the reserve: a store that is full of old records must get away from
@@ -141,7 +199,7 @@ static size_t expire_limit(const struct writer *w, size_t wanted)
 size_t room_make(struct writer *w, struct batch *batch, size_t applied)
 {
     size_t wanted = EXPIRE_OPS + 2 * applied;
-    size_t removed = batch_expire(batch, room_expiry(w, batch->now_ms), expire_limit(w, wanted));
+    size_t removed = expire(w, batch, expire_limit(w, wanted));
     if (!w->dropping)
         return removed;
     tell_dropping(w);
@@ -155,7 +213,7 @@ void room_expire_idle(struct writer *w)
     for (int step = 0; step < steps && removed == limit && (w->refuse_new || writer_idle(w)); step++) {
         struct batch batch;
         batch_begin(&batch, w->db, &w->scratch);
-        removed = batch_expire(&batch, room_expiry(w, batch.now_ms), limit);
+        removed = expire(w, &batch, limit);
         if (removed == 0) {
             db_abort(&batch.txn);
             return;

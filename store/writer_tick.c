@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #define READER_CHECK_TICKS 60
+#define CLOCK_KEPT_MS (10 * 60 * 1000)
 
 void writer_publish(struct writer *w)
 {
@@ -103,6 +104,8 @@ static void tend(struct writer *w)
         probe(w);
     if (!w->failing.shown && atomic_load_explicit(&w->retain_ms, memory_order_relaxed) != 0)
         room_expire_idle(w);
+    if (!w->failing.shown && (w->clock_kept_ms == 0 || clock_ms() - w->clock_kept_ms > CLOCK_KEPT_MS))
+        room_clock_keep(w);
     room_look(w);
 }
 

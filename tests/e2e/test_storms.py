@@ -349,3 +349,34 @@ def test_certificates_are_judged_by_the_clock_and_nothing_is_sent_without(launch
             assert partner.seen(f"{mark}-{token}") == []
         else:
             expect.relayed(answer)
+
+
+@needs_faketime
+def test_a_start_with_a_wrong_clock_keeps_the_audit(launch, partner, clock, mark):
+    """Also after a kill, and at the next start under that clock: the records that it wrote have its time."""
+    gw = launch(route(partner), env=clock.env, audit={"retain": "90d"})
+    for number in range(20):
+        expect.relayed(gw.call(f"/pay/{mark}", 1 + number, mark))
+    gw.wait_audit(20, key=mark)
+    for end in (gw.stop, gw.kill, gw.stop):
+        end()
+        clock.move(365 * DAY)
+        gw.start()
+        gw.wait_log(lambda line: "the clock leapt ahead by 87" in line.get("message", "") and line["level"] == "warn")
+        expect.relayed(gw.call(f"/pay/{mark}-future", 1, mark + "-future"))
+        pause(2.5)
+        assert len(gw.audit(key=mark)) == 20
+    clock.move(0)
+    expect.relayed(gw.call(f"/pay/{mark}-back", 1, mark + "-back"))
+    assert len(gw.audit(key=mark)) == 20
+
+
+def test_retention_that_removes_much_at_once_says_so(launch, partner, mark):
+    gw = launch(route(partner), audit={"retain": "90d"})
+    for number in range(20):
+        expect.relayed(gw.call(f"/pay/{mark}", 1 + number, mark))
+    gw.wait_audit(20, key=mark)
+    gw.settings["audit"]["retain"] = "1s"
+    gw.reload()
+    gw.wait_log(lambda line: "retention removes more than a tenth" in line.get("message", ""))
+    eventually(lambda: not gw.audit(key=mark))
