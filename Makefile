@@ -72,9 +72,9 @@ $(UNIT): %: %.o $(LIB)
 	$(call say,LINK,$@)$(CC) $(OPT) $(LINK) -o $@ $^ $(PKG_LIBS) -pthread $(LDFLAGS) -lcmocka
 
 run: all deps-run ## play the story against a stand-in partner, then keep serving until Ctrl-C
-	@FENCEGATE_BIN=$(BUILD)/fencegate tests/demo.sh run
+	@exec env FENCEGATE_BIN=$(BUILD)/fencegate tests/demo.sh run # exec: make's SIGTERM goes to demo.sh, not to a shell around it
 demo: all deps-run ## like run, but ends by itself
-	@FENCEGATE_BIN=$(BUILD)/fencegate tests/demo.sh demo
+	@exec env FENCEGATE_BIN=$(BUILD)/fencegate tests/demo.sh demo
 # $(call install,packages) asks apt-get for those that dpkg doesn't list as installed; normally none.
 define install
 	@missing=$$(printf '%s\n' $1 | grep -vxF "$$(dpkg-query -W -f '$${db:Status-Status} $${Package}\n' $1 2>/dev/null | \

@@ -1,7 +1,8 @@
 #!/bin/sh
 # The README's story, played against a stand-in partner: token 41 goes through, 42 goes through, 41 comes back
 # and is dropped. `demo.sh run` then keeps serving until Ctrl-C, `demo.sh demo` ends by itself. Any outcome
-# that differs from the story ends it with status 1. Everything lives in a temporary folder, removed at the end.
+# that differs from the story ends it with status 1. FENCEGATE_PORT and FENCEGATE_ADMIN_PORT name other ports than
+# 8080 and 8081 (0: free ones). Everything lives in a temporary folder, removed at the end.
 set -eu
 cd "$(dirname "$0")/.."
 mode=${1:-demo}
@@ -24,6 +25,7 @@ stop() {
 }
 # shellcheck disable=SC2317
 tidy() {
+    trap '' INT TERM HUP # a second Ctrl-C would end this shell and leave what it started
     stop "$gateway_pid"
     stop "$partner_pid"
     rm -rf "$dir"
@@ -67,8 +69,8 @@ start_partner() {
 start_gateway() {
     cat >"$dir/fencegate.json" <<END
 {
-  "listen": { "address": "127.0.0.1", "port": $(port_or_free 8080) },
-  "admin":  { "address": "127.0.0.1", "port": $(port_or_free 8081) },
+  "listen": { "address": "127.0.0.1", "port": $(port_or_free "${FENCEGATE_PORT:-8080}") },
+  "admin":  { "address": "127.0.0.1", "port": $(port_or_free "${FENCEGATE_ADMIN_PORT:-8081}") },
   "store":  { "path": "store" },
   "routes": [ { "name": "payments", "path": "/pay", "upstream": "$partner_url" } ]
 }
@@ -138,7 +140,7 @@ Try:
 
 Serving; Ctrl-C ends it and removes $dir.
 END
-trap 'echo; exit 0' INT TERM HUP
+trap 'exit 0' INT TERM HUP # prints nothing: the terminal may be gone
 if wait "$gateway_pid"; then status=0; else status=$?; fi
 gateway_pid=''
 fail "the gateway ended by itself with status $status"
