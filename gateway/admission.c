@@ -12,6 +12,8 @@
 #include "gateway/webhook.h"
 #include "gateway/worker.h"
 
+enum { SHOWN_MAX = 200 }; /* bytes of a host or path in an answer */
+
 static enum reason malformed(struct request *request, const char *what)
 {
     snprintf(request->detail, sizeof request->detail, "%s", what);
@@ -33,6 +35,20 @@ static enum reason judge_target(struct request *request, const struct screened *
     return REASON_NONE;
 }
 
+/* Head and target have been judged: these are visible ASCII, and there is no query in the path. */
+static enum reason no_route(struct request *request, const char *host, size_t host_len)
+{
+    const struct target *target = &request->target;
+    int host_shown = host_len > SHOWN_MAX ? SHOWN_MAX : (int)host_len;
+    int path_shown = target->path_len > SHOWN_MAX ? SHOWN_MAX : (int)target->path_len;
+    const char *more = target->path_len > SHOWN_MAX ? " (which goes on)" : "";
+    if (host == NULL)
+        return request_tell_client(request, REASON_NO_ROUTE, "No route matches path %.*s%s; the request names no host.",
+                                   path_shown, target->path, more);
+    return request_tell_client(request, REASON_NO_ROUTE, "No route matches host %.*s and path %.*s%s.", host_shown,
+                               host, path_shown, target->path, more);
+}
+
 static enum reason find_route(struct request *request, const struct screened *screened)
 {
     const struct config *config = request->settings->config;
@@ -44,7 +60,7 @@ static enum reason find_route(struct request *request, const struct screened *sc
         host_len = request->target.host_len;
     }
     switch (route_match(config->routes, config->route_count, host, host_len, &request->target, &route)) {
-    case ROUTE_NONE: return REASON_NO_ROUTE;
+    case ROUTE_NONE: return no_route(request, host, host_len);
     case ROUTE_AMBIGUOUS: return malformed(request, "Another spelling of this path belongs to another route.");
     case ROUTE_OK: break;
     }
@@ -87,6 +103,24 @@ static bool fits(const struct request *request, uint64_t length)
     return held + length <= request->settings->config->buffered_max;
 }
 
+static enum reason missing_token(struct request *request)
+{
+    return request_tell_client(
+        request, REASON_MISSING_TOKEN,
+        "This route is fenced and the request has no fencing token. Send the token that the lock "
+        "service issued with the lease in the header %s.",
+        request->route->config->token_header);
+}
+
+static enum reason missing_key(struct request *request)
+{
+    return request_tell_client(
+        request, REASON_MISSING_KEY,
+        "This route is fenced and the request has no workflow key. Name the resource that the lease "
+        "protects in the header %s.",
+        request->route->config->key_header);
+}
+
 static enum reason judge_fence_headers(struct request *request, const struct screened *screened)
 {
     bool token_ok = screened->token != NULL && !screened->token_doubled &&
@@ -100,9 +134,9 @@ static enum reason judge_fence_headers(struct request *request, const struct scr
             return REASON_OVERLOADED;
     }
     if (screened->token == NULL)
-        return REASON_MISSING_TOKEN;
+        return missing_token(request);
     if (screened->key == NULL)
-        return REASON_MISSING_KEY;
+        return missing_key(request);
     if (!token_ok)
         return REASON_MALFORMED_TOKEN;
     return key_ok ? REASON_NONE : REASON_MALFORMED_KEY;

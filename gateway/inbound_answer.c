@@ -214,7 +214,7 @@ static struct problem problem_of(const struct request *request)
         .highest = request->highest,
         .audit_id = request->audit_id,
     };
-    if (request->answer_detail != NULL)
+    if (request->answer_detail != NULL && request->answer_detail_of == problem.reason)
         problem.detail = request->answer_detail;
     if (request->key.data != NULL)
         problem.ns = request->ns;

@@ -17,6 +17,7 @@ enum {
     MAIL_RECIPIENTS_MAX = 1000,
     MAIL_JSON_VALUES_MAX = 20000, /* in one document: what its tree takes is bounded by it */
     MAIL_WHY = 200,
+    MAIL_UNKNOWN_SHOWN = 60, /* bytes */
 };
 
 struct mail {
@@ -29,6 +30,8 @@ struct mail {
     const char *message_id; /* without angle brackets; NULL: the message has none */
     bool utf8;              /* an address needs SMTPUTF8 */
     bool eight_bit;         /* bytes above 0x7F: needs 8BITMIME */
+    const char *unknown; /* MAIL_MALFORMED for a member that is not known: its name's beginning. For the client alone:
+                          * it is the document's, and goes into no log. NULL: another cause */
 };
 
 /* What makes one mail differ from all others. */

@@ -15,6 +15,7 @@
 #include "gateway/arena.h"
 #include "gateway/mail.h"
 #include "gateway/mail_compose_int.h"
+#include "gateway/utf8.h"
 
 enum {
     HEADER_NAME_MAX = 100,
@@ -41,10 +42,11 @@ static bool fail_address(struct composer *composer, const char *member, size_t i
 
 /* ---- what is in the document ---- */
 
-/* Says which ones are known: the unknown one's name is the document's, and this goes into the log. */
-static bool fail_member(struct composer *composer, const char *where, const char *const *names)
+/* Says which ones are known; the unknown one's name is kept apart, since this goes into the log. */
+static bool fail_member(struct composer *composer, const char *name, const char *where, const char *const *names)
 {
     char list[120] = "";
+    composer->out->unknown = arena_copy(composer->arena, name, utf8_cut(name, strlen(name), MAIL_UNKNOWN_SHOWN));
     size_t used = 0;
     for (size_t i = 0; names[i] != NULL && used < sizeof list; i++)
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i == 0 ? "" : ", ", names[i]);
@@ -61,7 +63,7 @@ bool compose_known_members(struct composer *composer, json_t *object, const char
         for (size_t i = 0; names[i] != NULL && !known; i++)
             known = strcmp(names[i], name) == 0;
         if (!known)
-            return fail_member(composer, where, names);
+            return fail_member(composer, name, where, names);
     }
     return true;
 }

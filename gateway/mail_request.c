@@ -143,7 +143,11 @@ enum reason mail_request_judge(struct request *request)
         return no_memory(request);
     switch (make(request, is_raw(request->mail_request), mail, why)) {
     case MAIL_OK: break;
-    case MAIL_MALFORMED: return malformed(request, why);
+    case MAIL_MALFORMED:
+        if (mail->unknown != NULL)
+            request_tell_client(request, REASON_MALFORMED_MESSAGE, "\"%s\" is no member of a mail. %s", mail->unknown,
+                                why);
+        return malformed(request, why);
     case MAIL_NO_MEMORY: return no_memory(request);
     }
     replace_body(request, mail);

@@ -17,6 +17,7 @@
  */
 #include "gateway/request.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,6 +93,22 @@ void request_free_spare(struct request *request)
 {
     reply_free(&request->reply);
     free(request);
+}
+
+enum reason request_tell_client(struct request *request, enum reason reason, const char *format, ...)
+{
+    va_list list, again;
+    va_start(list, format);
+    va_copy(again, list);
+    int len = vsnprintf(NULL, 0, format, list);
+    char *text = len < 0 ? NULL : arena_alloc(&request->arena, (size_t)len + 1);
+    if (text != NULL)
+        vsnprintf(text, (size_t)len + 1, format, again);
+    va_end(again);
+    va_end(list);
+    request->answer_detail = text;
+    request->answer_detail_of = reason;
+    return reason;
 }
 
 void request_tell_limit(struct request *request, const char *limit)

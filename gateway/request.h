@@ -115,8 +115,10 @@ struct request {
     uint64_t accepted_ms;                                        /* wall time of the verdict */
     uint64_t effect_id, audit_id, request_bytes, response_bytes; /* bytes: of the bodies */
     char detail[200];
-    const char
-        *answer_detail;   /* for the answer alone, longer, with what a partner said; in the arena; NULL: `detail` */
+    /* For the answer alone, and only when it has this reason: longer, or with what no log shall have (what a partner
+     * said); in the arena. NULL: `detail`. */
+    const char *answer_detail;
+    enum reason answer_detail_of;
     const char *note;     /* static */
     unsigned retry_after; /* 0: the reason's own */
 
@@ -157,6 +159,9 @@ bool request_last_look(struct request *request);
 bool request_take_back(struct request *request);
 /* With such a protocol, right before the first byte; the last look comes all the same. */
 bool request_first_look(struct request *request);
+/* Makes answer_detail, and returns `reason`. Without memory for it the reason's own sentence stays. */
+enum reason request_tell_client(struct request *request, enum reason reason, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 /* The call has ended; `detail` (NULL: none) is a sentence about why. */
 enum call_end {
     CALL_OK,

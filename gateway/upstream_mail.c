@@ -161,6 +161,7 @@ static void conclude(struct call *call)
     if (whole != NULL)
         smtp_explain(dialogue, whole, SMTP_TEXT_MAX + 128);
     request->answer_detail = whole;
+    request->answer_detail_of = outcome == SMTP_REFUSED ? REASON_MESSAGE_REFUSED : REASON_RELAY_BUSY;
     end_call(call, outcome == SMTP_REFUSED ? CALL_REFUSED : CALL_BUSY, brief);
 }
 

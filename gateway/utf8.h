@@ -42,4 +42,14 @@ static inline size_t utf8_next(const char *text, size_t len, uint32_t *code)
     return 0;
 }
 
+/* How many bytes of sound UTF-8 there are in the first `most` of `text`, without a part of a code point at the end. */
+static inline size_t utf8_cut(const char *text, size_t len, size_t most)
+{
+    size_t at = 0, step;
+    uint32_t code;
+    while (at < len && (step = utf8_next(text + at, len - at, &code)) > 0 && at + step <= most)
+        at += step;
+    return at;
+}
+
 #endif

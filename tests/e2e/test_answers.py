@@ -172,6 +172,33 @@ def unaudited(gw, partner, mark):
     assert [r for r in gw.audit() if mark in r.get("path", "")] == []
 
 
+def test_no_route_names_host_and_path(gw, mark):
+    answer = gw.call(f"/pa\"y/{mark}?key=secret", 5, mark, host="api.partner.test:8080")
+    expect.refusal(answer, 404, "no-route")
+    assert answer.json["detail"] == f'No route matches host api.partner.test:8080 and path /pa"y/{mark}.' and "secret" not in answer.body.decode()
+    answer = gw.call("http://other.test/" + "x" * 5000, 5, mark)
+    expect.refusal(answer, 404, "no-route")
+    assert "host other.test and path /" + "x" * 199 + " " in answer.json["detail"] and len(answer.json["detail"]) < 400
+    answer = gw.call("/nowhere", 5, mark, host=None, version="HTTP/1.0")
+    expect.refusal(answer, 404, "no-route")
+    assert "/nowhere" in answer.json["detail"] and "no host" in answer.json["detail"]
+
+
+def test_a_missing_header_is_named_as_the_route_has_it(launch, partner, mark):
+    gw = launch([route(partner, fence={"token_header": "X-Lease", "key_header": "X-Order"}),
+                 route(partner, name="plain", path="/plain"), route(partner, name="observe", path="/observe", upstream="http://127.0.0.1:1", fence={"mode": "observe"})],
+                limits={"body": "1KiB"})
+    assert "X-Lease" in gw.call(f"/pay/{mark}", 5, mark).json["detail"]
+    assert "X-Order" in gw.call(f"/pay/{mark}", headers=[("X-Lease", "5")]).json["detail"]
+    assert "Fencing-Token" in gw.call(f"/plain/{mark}", None, mark).json["detail"]
+    assert "Workflow-Key" in gw.call(f"/plain/{mark}", 5, None).json["detail"]
+    later = gw.call(f"/plain/{mark}", None, mark, headers=[("Transfer-Encoding", "chunked")], body=b"2000\r\n" + b"x" * 0x2000 + b"\r\n0\r\n\r\n")
+    expect.refusal(later, 413, "body-too-large")
+    assert "Fencing-Token" not in later.json["detail"]
+    observed = gw.call(f"/observe/{mark}", None, mark)
+    assert observed.reason == "upstream-unreachable" and "Fencing-Token" not in observed.json["detail"], observed
+
+
 def test_no_route_is_404(gw, partner, mark):
     for target in (f"/{mark}", f"/payments/{mark}", f"/pa/{mark}", f"/PAY/{mark}"):
         expect.refusal(gw.call(target, 5, mark), 404, "no-route")

@@ -275,7 +275,7 @@ def test_malformed_messages(gw, relay, mark):
         expect.record(record, kind="rejected", reason="malformed-message", status=400, effect_id=None, token="5")
     assert relay.commands == [] and gw.fence(mark) is None
     answer = send(gw, {**PLAIN, "reply-to-SECRET": []}, 5, mark)
-    assert "reply_to" in answer.json["detail"]
+    assert "reply_to" in answer.json["detail"] and '"reply-to-SECRET"' in answer.json["detail"]
     gw.wait_log(lambda line: line.get("audit_id") == answer.json["audit_id"])
     assert "SECRET" not in "".join(gw.stderr)
 

@@ -260,6 +260,33 @@ static void id_domain(void **state)
     assert_string_equal(mail.message_id, "01ab0000000000000000000000000000@id.example");
 }
 
+static void unknown_members_are_named_apart(void **state)
+{
+    static const struct {
+        const char *json, *name;
+    } rows[] = {
+        {"{'sbject':'x'}", "sbject"},
+        {"{'\\u0007\\u001b[2J':1}", "\x07\x1b[2J"},
+        {"{" FROM_TO ",'text':'','attachments':[{'nme':'x'}]}", "nme"},
+        {"{'123456789012345678901234567890123456789012345678901234567890123':1}",
+         "123456789012345678901234567890123456789012345678901234567890"},
+        {"{'12345678901234567890123456789012345678901234567890123456789\xc3\xa4':1}",
+         "12345678901234567890123456789012345678901234567890123456789"},
+        {"{'from':7}", NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_int_equal(compose(rows[i].json), MAIL_MALFORMED);
+        if (rows[i].name == NULL) {
+            assert_null(mail.unknown);
+            continue;
+        }
+        assert_string_equal(mail.unknown, rows[i].name);
+        assert_null(strstr(why, rows[i].name)); /* it goes into the log */
+        assert_non_null(strstr(why, "those known are"));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -273,6 +300,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(addresses_that_are_not_ascii, set_up, tear_down),
         cmocka_unit_test_setup_teardown(malformed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(id_domain, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(unknown_members_are_named_apart, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
