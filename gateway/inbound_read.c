@@ -69,7 +69,29 @@ void connection_too_slow(struct connection *conn)
 
 /* ---- the body ---- */
 
-/* Makes room for `need` bytes within limits.buffered. */
+static void refuse_after_body(struct request *request, enum reason reason)
+{
+    request->refusal = reason;
+    request->discard = true;
+    request_body_free(request);
+}
+
+/* May it have `more` bytes beside the `taken` ones that all bodies have? */
+static enum reason judge_room(struct request *request, uint64_t taken, size_t more)
+{
+    uint64_t limit = request->settings->config->buffered_max;
+    if (taken + more > limit) {
+        request_tell_limit(request, "limits.buffered");
+        return REASON_OVERLOADED;
+    }
+    if (taken - request->body_cap <= limit / 2 || request->room_granted)
+        return REASON_NONE;
+    enum reason reason = request_judge_scarce(request);
+    request->room_granted = reason == REASON_NONE;
+    return reason;
+}
+
+/* Makes room for `need` bytes within limits.buffered. False: there is none, and the request was refused. */
 static bool body_room(struct request *request, size_t need)
 {
     struct gateway *gateway = request->worker->gateway;
@@ -83,27 +105,18 @@ static bool body_room(struct request *request, size_t need)
         cap = need;
     size_t more = cap - request->body_cap;
     uint64_t before = atomic_fetch_add_explicit(&gateway->buffered, more, memory_order_relaxed);
-    char *body = before + more > request->settings->config->buffered_max ? NULL : realloc(request->body, cap);
+    enum reason reason = judge_room(request, before, more);
+    char *body = reason != REASON_NONE ? NULL : realloc(request->body, cap);
     if (body == NULL) {
         atomic_fetch_sub_explicit(&gateway->buffered, more, memory_order_relaxed);
+        if (reason == REASON_NONE)
+            snprintf(request->detail, sizeof request->detail, "The gateway is out of memory.");
+        refuse_after_body(request, reason != REASON_NONE ? reason : REASON_OVERLOADED);
         return false;
     }
     request->body = body;
     request->body_cap = cap;
     return true;
-}
-
-static void refuse_after_body(struct request *request, enum reason reason)
-{
-    request->refusal = reason;
-    request->discard = true;
-    request_body_free(request);
-}
-
-static void no_room(struct request *request)
-{
-    request_tell_limit(request, "limits.buffered");
-    refuse_after_body(request, REASON_OVERLOADED);
 }
 
 /* May so much more of the body come? A refused body is read to its end, but not for ever. */
@@ -135,9 +148,7 @@ static bool add_body(struct connection *conn, const char *data, size_t len)
     }
     if (request->discard) {
         request->discarded += len;
-    } else if (!body_room(request, request->body_len + len)) {
-        no_room(request);
-    } else {
+    } else if (body_room(request, request->body_len + len)) {
         memcpy(request->body + request->body_len, data, len);
         request->body_len += len;
     }
@@ -396,10 +407,8 @@ static bool find_room(struct connection *conn, struct room *room)
     *room = (struct room){conn->inbound->scratch, sizeof conn->inbound->scratch, ROOM_SCRATCH};
     if (conn->step == CONNECTION_BODY && !conn->chunked && !request->discard) {
         size_t step = conn->body_left < BODY_STEP ? (size_t)conn->body_left : BODY_STEP;
-        if (request->body_len == request->body_cap && !body_room(request, request->body_len + step)) {
-            no_room(request);
+        if (request->body_len == request->body_cap && !body_room(request, request->body_len + step))
             return true;
-        }
         room->data = request->body + request->body_len;
         room->len = request->body_cap - request->body_len;
         if (room->len > conn->body_left)

@@ -127,6 +127,7 @@ struct request {
     enum reason refusal;     /* settled by the head, to be given once the body is read */
     bool answer_begun;       /* there is one: its head is sent, or will be before this turn ends */
     bool discard;            /* the body is read but not kept */
+    bool room_granted;       /* request_judge_scarce() took it */
     uint64_t discarded;      /* bytes of it */
 
     /* not cleared for the next request: what small buffers the one has, the other's first block */
@@ -147,6 +148,9 @@ enum reason request_judge_head(struct request *request, struct screened *screene
 void request_arrived(struct request *request);
 /* Early look at the fence (a large body is announced): true when a refusal was found and is being recorded. */
 bool request_stale_early(struct request *request);
+/* limits.buffered is half taken by others: the rest is for calls of known keys with a good token, and for what no fence
+ * judges. REASON_NONE: this is one; else the refusal. */
+enum reason request_judge_scarce(struct request *request);
 /* The client's side is gone (answered or left): the request must not touch it any more. */
 void request_client_gone(struct request *request);
 

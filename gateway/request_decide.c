@@ -196,6 +196,19 @@ bool request_stale_early(struct request *request)
     return true;
 }
 
+enum reason request_judge_scarce(struct request *request)
+{
+    struct fence fence;
+    if (!request->fenced || request->observe)
+        return REASON_NONE;
+    enum reason reason = look_up(request, &fence);
+    if (reason == REASON_NONE && fence.token == 0) {
+        request_tell_limit(request, "limits.buffered");
+        reason = REASON_OVERLOADED;
+    }
+    return reason;
+}
+
 /* The writer has decided. */
 void request_on_admitted(struct request *request)
 {
