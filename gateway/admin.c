@@ -534,6 +534,7 @@ struct admin *admin_start(const struct admin_options *options, uint16_t *port, c
     if (admin_token_load(options->token_file, options->store_path, &admin->context.token, error, error_cap) &&
         (admin->listen_fd = admin_listen(options->address, options->port, port, error, error_cap)) >= 0) {
         admin_address_write(options->store_path, admin->listen_fd);
+        store_give_files(options->store_path);
         if (ready && start_daemon(admin) && open_doors(admin) && start_thread(admin)) {
             return admin;
         }

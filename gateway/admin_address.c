@@ -56,7 +56,8 @@ void admin_address_write(const char *store_path, int listen_fd)
     bool ok = false;
     if (name_file(path, store_path, "admin.addr") && name_file(fresh, store_path, "admin.addr.new") &&
         describe(listen_fd, line)) {
-        int fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+        (void)unlink(fresh); /* of a start that did not end */
+        int fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         ok = fd >= 0 && write(fd, line, strlen(line)) == (ssize_t)strlen(line);
         ok = (fd < 0 || close(fd) == 0) && ok && rename(fresh, path) == 0;
     }

@@ -9,6 +9,7 @@
 #include "store/fence.h"
 #include "store/folder.h"
 #include "store/handle.h"
+#include "store/owner.h"
 #include "store/part.h"
 
 #define MAP_SPARE ((uint64_t)64 << 20)
@@ -121,6 +122,7 @@ enum store_error store_backup(struct store *store, const char *folder, struct st
         error = look_into(part.path, out, why, why_cap);
     if (error == STORE_OK)
         error = part_finish(&part, why, why_cap);
+    owner_of_files(folder);
     part_drop(&part);
     return error;
 }

@@ -20,6 +20,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "store/owner.h"
+
 #define PATH_CAP 4096
 
 struct folder {
@@ -84,6 +86,7 @@ static int make_folder(const char *path, bool *made)
         struct stat st;
         return number == EEXIST || stat(path, &st) == 0 ? 0 : number;
     }
+    owner_of_folder(path);
     char parent[PATH_CAP + 4];
     (void)snprintf(parent, sizeof parent, "%s/..", path);
     int number = sync_folder(parent);

@@ -345,12 +345,20 @@ bool journal_is_of_another(const char *folder, uint64_t id)
     return other;
 }
 
+static bool has_number(const struct journal *journal)
+{
+    char block[BLOCK];
+    ssize_t got = pread(journal->fd, block, sizeof block, 0);
+    return got < 0 || !all_zero(block, (size_t)got);
+}
+
 bool journal_used(const char *folder)
 {
     struct journal *journal;
     struct stat st;
     int number = open_file(folder, O_RDONLY | O_NONBLOCK, &journal);
-    bool used = number == 0 ? fstat(journal->fd, &st) != 0 || (S_ISREG(st.st_mode) && holds_anything(journal))
+    bool used = number == 0 ? fstat(journal->fd, &st) != 0 ||
+                                  (S_ISREG(st.st_mode) && (has_number(journal) || holds_anything(journal)))
                             : number != ENOENT && number != ELOOP;
     journal_close(&journal);
     return used;

@@ -57,8 +57,8 @@ struct slice journal_newest(const struct journal *journal); /* changes of the ba
 /* Is there a file whose batches belong to another data.mdb than the one that names `id` (0: none), or to a later state
  * of it? Not when it has none: a start that was cut leaves such a file. */
 bool journal_is_of_another(const char *folder, uint64_t id);
-/* Has the file in this folder anything in the place of batches? False: it has only zeroes there, or there is no file.
- * True also when it can't be read. */
+/* Had the file in this folder a number? It gets one only beside a data.mdb. False: it has nothing but zeroes, of a
+ * start that was cut, or there is no file. True also when it can't be read. */
 bool journal_used(const char *folder);
 void journal_remove(const struct journal *journal); /* its file */
 void journal_forget(const char *folder);            /* the file in this folder, whosever it is */

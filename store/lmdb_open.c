@@ -230,6 +230,14 @@ static enum store_error explain_open(int rc, const struct db *db, const char *pa
         (void)snprintf(why, why_cap, "store %s: there is no store in this folder", path);
         return STORE_NOT_FOUND;
     }
+    if (rc == EWOULDBLOCK && db->readonly && !db->unlocked) { /* LMDB locks one byte for each process that reads */
+        (void)snprintf(why, why_cap,
+                       "store %s: a process with the same number, %ld, in another PID namespace (another container, "
+                       "say) has it open, and LMDB tells processes apart by their numbers. Run this where that one "
+                       "runs, with `docker exec` for example",
+                       path, (long)getpid());
+        return STORE_IO;
+    }
     if (rc == EWOULDBLOCK && db->readonly) {
         (void)snprintf(why, why_cap, "store %s: a gateway serves it, and lock.mdb can't be written by this user", path);
         return STORE_IO;

@@ -11,6 +11,7 @@
 #include "store/folder.h"
 #include "store/journal.h"
 #include "store/lmdb.h"
+#include "store/owner.h"
 #include "store/part.h"
 
 #define PATH_CAP 4096
@@ -116,6 +117,7 @@ static enum store_error make_data(const char *path, uint64_t max_size, char *why
     if (unlink(fresh) != 0 && errno != ENOENT) /* of a start that did not end */
         return part_say(errno, fresh, "cannot remove it", why, why_cap);
     enum store_error error = db_make(fresh, max_size, why, why_cap);
+    owner_of_files(path);
     int number = error == STORE_OK ? sync_file(fresh) : 0;
     if (number == 0 && error == STORE_OK && rename(fresh, data) != 0)
         number = errno;

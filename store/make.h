@@ -3,7 +3,7 @@
  *
  * A new store knows no fence: the next token of any key passes, however old. So one is made only where nothing says
  * that a store was here or is on its way: data.mdb.part (a restore that did not end), an empty data.mdb, a journal with
- * batches and no data.mdb are refused. It is made under another name, data.mdb.new, and renamed when it is whole and
+ * a number and no data.mdb are refused. It is made under another name, data.mdb.new, and renamed when it is whole and
  * synced: what a crash leaves of that is no store, nothing is in it, and the next start makes it again.
  */
 #ifndef FENCEGATE_STORE_MAKE_H

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "store/folder.h"
+#include "store/owner.h"
 
 enum store_error part_say(int number, const char *path, const char *what, char *why, size_t why_cap)
 {
@@ -60,6 +61,7 @@ enum store_error part_begin(struct part *part, const char *folder, const char *c
         return STORE_BUSY;
     }
     part->fd = fd;
+    owner_of_files(folder);
     error = part_look(folder, names, count, why, why_cap);
     if (error == STORE_OK && (ftruncate(fd, 0) != 0 || fchmod(fd, 0600) != 0))
         error = part_say(errno, part->path, "cannot write it", why, why_cap);

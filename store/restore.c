@@ -23,6 +23,7 @@
 #include "store/journal.h"
 #include "store/leftovers.h"
 #include "store/make.h"
+#include "store/owner.h"
 #include "store/part.h"
 #include "store/verify.h"
 
@@ -249,6 +250,7 @@ enum store_error store_restore(const struct store_restore *restore, struct store
         error = folder_enter(restore->path, false, &folder, why, why_cap);
     if (error == STORE_OK)
         error = fill_folder(&job);
+    owner_of_files(restore->path);
     if (error != STORE_OK)
         folder_undo(folder, restore->path);
     folder_leave(&folder);

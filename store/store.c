@@ -15,6 +15,7 @@
 #include "store/handle.h"
 #include "store/leftovers.h"
 #include "store/make.h"
+#include "store/owner.h"
 #include "store/tail.h"
 
 #define MAX_SIZE_LEAST ((uint64_t)1 << 20) /* below this nothing would be left beside the reserve */
@@ -49,13 +50,10 @@ static void tell_recovered(const struct store_options *options, const struct tai
 static enum store_error read_clock(struct db *db, struct kept_clock *out)
 {
     struct db_txn txn;
-    enum store_error error = db_read_open(db, &txn);
-    if (error != STORE_OK)
-        return error;
-    db_read_begin(&txn);
+    db_begin(db, &txn);
     *out = kept_clock(&txn);
-    error = db_read_end(&txn);
-    db_read_close(&txn);
+    enum store_error error = db_txn_error(&txn);
+    db_abort(&txn);
     return error;
 }
 
@@ -111,6 +109,8 @@ enum store_error store_open(const struct store_options *options, struct store **
         error = folder_sync(options->path, why, why_cap);
     if (error == STORE_OK)
         error = start(*out, options, why, why_cap);
+    if (*out != NULL && (*out)->folder != NULL)
+        owner_of_files(options->path);
     if (error != STORE_OK)
         store_close(out);
     return error;
@@ -136,6 +136,7 @@ static enum store_error open_for_reading(const char *path, struct store **out, c
     enum store_error error = open_folder(path, true, out, why, why_cap);
     if (error == STORE_OK)
         error = db_open(path, 0, true, &(*out)->db, why, why_cap);
+    owner_of_files(path); /* LMDB makes lock.mdb */
     if (error == STORE_OK && ((*out)->path = strdup(path)) == NULL) {
         (void)snprintf(why, why_cap, "store %s: out of memory", path);
         error = STORE_IO;
@@ -160,6 +161,11 @@ enum store_error store_open_readonly(const char *path, struct store **out, char 
     }
     (*out)->behind = true;
     return STORE_OK;
+}
+
+void store_give_files(const char *path)
+{
+    owner_of_files(path);
 }
 
 bool store_behind(const struct store *store)

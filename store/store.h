@@ -188,6 +188,8 @@ enum store_error store_open(const struct store_options *options, struct store **
  * process left in the journal is brought into data.mdb first, for which it has to be writable. */
 enum store_error store_open_readonly(const char *path, struct store **out, char *why, size_t why_cap)
     __attribute__((warn_unused_result));
+/* After files were made in it beside the store's own: by root, in a folder of another user, they become that user's. */
+void store_give_files(const char *path);
 /* Opened for reading: its gateway could not write data.mdb for some time, and what is newer can't be read. */
 bool store_behind(const struct store *store);
 /* Does a process have this folder open for serving? A look: it holds the lock, shared, for that moment. */

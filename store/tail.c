@@ -20,10 +20,11 @@
 #include "store/folder.h"
 #include "store/writer_int.h"
 
-#define SETTLE_IDLE_MS 50  /* after the first batch, when nothing more waits */
+#define SETTLE_IDLE_MS 50 /* after the first batch, when nothing more waits and none has come for a while */
+#define QUIET_MS 5
 #define SETTLE_BUSY_MS 250 /* whatever waits */
 #define AGAIN_MS 1000
-#define ALONE_US 5000
+#define ALONE_US (QUIET_MS * UINT64_C(1000))
 #define DISK_PART 16                    /* the journal takes no more of the disk's free room */
 #define OPS_MAX 16384                   /* most operations in the transaction */
 #define OPS_WORTH 1536                  /* with room for fewer than that it does not pay */
@@ -138,8 +139,9 @@ static bool keep(struct writer *w)
 static void note_kept(struct writer *w)
 {
     struct tail *tail = &w->tail;
+    tail->kept_ms = clock_ms();
     if (!tail->held)
-        tail->since_ms = clock_ms();
+        tail->since_ms = tail->kept_ms;
     tail->held = true;
     tail->room -= tail->spent < tail->room ? tail->spent : tail->room;
     overlay_take(tail->overlay, journal_newest(tail->journal));
@@ -251,6 +253,17 @@ bool tail_settle(struct writer *w)
     return all;
 }
 
+/* Right after a batch the queue is empty under load, too: those who had an answer are about to ask again. */
+static uint64_t settle_at(const struct tail *tail, bool idle)
+{
+    uint64_t busy = tail->since_ms + SETTLE_BUSY_MS, quiet = tail->kept_ms + QUIET_MS;
+    uint64_t at = tail->since_ms + SETTLE_IDLE_MS;
+    if (!idle)
+        return busy;
+    at = at < quiet ? quiet : at;
+    return at < busy ? at : busy;
+}
+
 bool tail_due(struct writer *w, uint64_t now_ms, uint64_t *until_ms)
 {
     const struct tail *tail = &w->tail;
@@ -259,7 +272,7 @@ bool tail_due(struct writer *w, uint64_t now_ms, uint64_t *until_ms)
     pthread_mutex_lock(&w->queue_lock);
     bool asked = w->settle_asked, idle = w->queue == NULL;
     pthread_mutex_unlock(&w->queue_lock);
-    uint64_t at = tail->since_ms + (idle ? SETTLE_IDLE_MS : SETTLE_BUSY_MS);
+    uint64_t at = settle_at(tail, idle);
     if (asked || tail->room < OPS_LEAST || journal_room(tail->journal) < BYTES_LEAST)
         at = now_ms;
     at = at < tail->again_ms ? tail->again_ms : at;

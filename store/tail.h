@@ -31,6 +31,7 @@ struct tail {
     size_t spent;      /* of it, by the chunk at hand */
     uint64_t chunk_us; /* when the last chunk came */
     uint64_t since_ms; /* when its first batch was written */
+    uint64_t kept_ms;  /* when its last one was */
     uint64_t again_ms; /* not before: the last settling failed */
 };
 

@@ -2,12 +2,13 @@
 
 import json
 import signal
+import subprocess
 
 import pytest
 
 import expect
 from client import fenced, request
-from gateway import ROOT, Gateway, eventually, route, run
+from gateway import BINARY, ROOT, Gateway, eventually, route, run
 from partner import Held
 
 
@@ -391,3 +392,20 @@ def test_two_gateways_cannot_share_a_port(launch, partner, tmp_path):
     finally:
         second.process.kill()
     assert second.stdout == [] and "".join(second.stderr).strip()
+
+
+def test_two_processes_with_one_number(partner, tmp_path):
+    """A gateway and a command that are both the first process of their container."""
+    alone = ["unshare", "--pid", "--fork"]
+    if subprocess.run([*alone, "true"], capture_output=True).returncode != 0:
+        pytest.skip("needs the right to make PID namespaces")
+    gate = Gateway(tmp_path, [route(partner)], wrapper=[*alone, "--kill-child"])
+    gate.start()
+    try:
+        expect.relayed(gate.call("/pay/x", 5, "x"))
+        done = subprocess.run([*alone, BINARY, "fences", "list", "-c", gate.config], capture_output=True, text=True, timeout=30)
+        assert done.returncode == 3 and "the same number, 1, in another PID namespace" in done.stderr, done
+        assert gate.command("fences", "list").returncode == 0
+        assert gate.fence("x") == 5
+    finally:
+        gate.kill()
