@@ -11,22 +11,43 @@
 
 enum { CLOSING = 421, SEND_MESSAGE = 354 };
 
+static bool is_word(const char *word, size_t len, const char *known)
+{
+    return len == strlen(known) && strncasecmp(word, known, len) == 0;
+}
+
+static void learn_way(struct smtp_abilities *abilities, const char *word, size_t len)
+{
+    abilities->plain = abilities->plain || is_word(word, len, "PLAIN");
+    abilities->login = abilities->login || is_word(word, len, "LOGIN");
+    abilities->cram_md5 = abilities->cram_md5 || is_word(word, len, "CRAM-MD5");
+}
+
 void smtp_learn_ability(struct smtp_abilities *abilities, const char *line, size_t len)
 {
+    bool auth = false;
     while (len > 0 && (line[len - 1] == '\r' || line[len - 1] == '\n'))
         len--;
-    if (len < 4)
-        return;
-    const char *word = line + 4;
-    size_t word_len = 0;
-    while (4 + word_len < len && word[word_len] != ' ')
-        word_len++;
-    if (word_len == 8 && strncasecmp(word, "8BITMIME", 8) == 0)
-        abilities->eight_bit = true;
-    else if (word_len == 8 && strncasecmp(word, "SMTPUTF8", 8) == 0)
-        abilities->utf8 = true;
-    else if (word_len == 4 && strncasecmp(word, "SIZE", 4) == 0)
-        abilities->size = true;
+    for (size_t at = 4, end; at < len; at = end + 1) {
+        const char *blank = memchr(line + at, ' ', len - at);
+        end = blank == NULL ? len : (size_t)(blank - line);
+        const char *word = line + at;
+        if (auth) {
+            learn_way(abilities, word, end - at);
+            continue;
+        }
+        abilities->eight_bit = abilities->eight_bit || is_word(word, end - at, "8BITMIME");
+        abilities->utf8 = abilities->utf8 || is_word(word, end - at, "SMTPUTF8");
+        abilities->size = abilities->size || is_word(word, end - at, "SIZE");
+        auth = is_word(word, end - at, "AUTH");
+        if (!auth)
+            return; /* the other words are the first one's */
+    }
+}
+
+bool smtp_offers_login(const struct smtp_abilities *abilities)
+{
+    return abilities->plain || abilities->login || abilities->cram_md5;
 }
 
 static void command(struct smtp_dialogue *dialogue, enum smtp_step step, int len)

@@ -20,7 +20,9 @@ struct mail;
 
 struct smtp_abilities { /* what the relay's answer to EHLO offers */
     bool eight_bit, utf8, size;
+    bool plain, login, cram_md5; /* ways to log in */
 };
+bool smtp_offers_login(const struct smtp_abilities *abilities);
 /* One line of that answer, e.g. "250-SIZE 10240000". */
 void smtp_learn_ability(struct smtp_abilities *abilities, const char *line, size_t len);
 

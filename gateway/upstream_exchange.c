@@ -416,7 +416,7 @@ static void end_unconnected(struct call *call, CURLcode result)
         call_finish(call, CALL_REFUSED_ADDRESS, NULL);
         return;
     }
-    if (!late && link->smtp != NULL && mail_unconnected(call))
+    if (!late && link->smtp != NULL && mail_unconnected(call, result))
         return;
     if (late)
         snprintf(text, sizeof text, "No connection within %" PRIu64 " ms (timeout.connect).",

@@ -144,8 +144,9 @@ bool mail_link_set_up(struct link *link) __attribute__((warn_unused_result)); /*
 void mail_link_good_bye(struct link *link);                                   /* before it is closed */
 void mail_begin(struct call *call);                                           /* as call_begin() */
 void mail_talk(struct call *call);                                            /* as call_read(), and sends */
-/* True: it is the relay's own words that there is no session, and the call was finished with them. */
-bool mail_unconnected(struct call *call) __attribute__((warn_unused_result));
+/* True: the relay's own words are that there is no session, and the call was finished with them, or goes on to connect
+ * with another way to log in. */
+bool mail_unconnected(struct call *call, CURLcode result) __attribute__((warn_unused_result));
 
 /* ---- upstream_link.c ---- */
 

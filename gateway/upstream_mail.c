@@ -27,19 +27,87 @@ enum {
     READS_PER_TURN = 8,
 };
 
+/* What the next reply answers while libcurl greets the relay. */
+enum stage { STAGE_GREETING, STAGE_EHLO, STAGE_STARTTLS, STAGE_LOGIN };
+
 /* What the relay said while libcurl greeted it, and the dialogue of the mail under way. */
 struct smtp_link {
+    CURL *easy; /* the link's, while it is being made */
+    enum stage stage;
     struct smtp_reply greeting;
     struct smtp_abilities abilities;
-    bool after_220; /* the next reply is EHLO's */
-    bool login_begun, logged_in;
+    bool starttls, tls; /* wanted; begun */
+    size_t way;         /* of `ways` */
+    bool logged_in;
     unsigned mails;
     struct smtp_dialogue dialogue;
 };
 
+/* Relays differ in what they make of AUTH: some take the response only with the command (RFC 4954's initial response),
+ * some only when they have asked for it, some offer what they then refuse. So one way is tried after the other, each on
+ * a connection of its own, as long as the relay says that it does not know the way (501, 504, or a question where it
+ * should have judged). libcurl prefers CRAM-MD5, then PLAIN. Other mechanisms ask a Kerberos server, and block. */
+static const struct {
+    const char *mechanisms;
+    bool initial; /* PLAIN with the initial response */
+} ways[] = {
+    {"AUTH=PLAIN;AUTH=LOGIN;AUTH=CRAM-MD5", true},
+    {"AUTH=PLAIN;AUTH=LOGIN", true}, /* it offers CRAM-MD5 and does not know it */
+    {"AUTH=PLAIN;AUTH=LOGIN", false},
+    {"AUTH=LOGIN", false},
+};
+enum { WAYS = sizeof ways / sizeof ways[0] };
+
+/* The next way that makes a difference with a relay that offers this; WAYS: none. */
+static size_t next_way(size_t way, const struct smtp_abilities *offered)
+{
+    switch (way) {
+    case 0:
+        if (offered->cram_md5)
+            return 1;
+        /* fall through */
+    case 1: return offered->plain ? 2 : WAYS;
+    case 2: return offered->login ? 3 : WAYS;
+    default: return WAYS;
+    }
+}
+
 /* ---- links to relays ---- */
 
-/* A line of the relay's while libcurl greets it. libcurl itself would go on with HELO, or without a login. */
+static void on_offer(struct smtp_link *smtp)
+{
+    bool plain = smtp->abilities.plain && (smtp->way > 0 || !smtp->abilities.cram_md5);
+    /* Not with LOGIN: a relay that does not expect it asks for the name, and would get the password for one. */
+    curl_easy_setopt(smtp->easy, CURLOPT_SASL_IR, (long)(plain && ways[smtp->way].initial));
+}
+
+/* A whole reply. False: libcurl would go on, with HELO or another's greeting, and must not. */
+static bool on_greeting_reply(struct smtp_link *smtp)
+{
+    unsigned code = smtp->greeting.code;
+    switch (smtp->stage) {
+    case STAGE_GREETING: smtp->stage = code == 220 ? STAGE_EHLO : STAGE_GREETING; return code == 220;
+    case STAGE_EHLO:
+        if (code / 100 != 2)
+            return false;
+        smtp->stage = smtp->starttls && !smtp->tls ? STAGE_STARTTLS : STAGE_LOGIN;
+        on_offer(smtp);
+        return true;
+    case STAGE_STARTTLS:
+        if (code == 220) { /* what was said before TLS counts for nothing */
+            smtp->abilities = (struct smtp_abilities){0};
+            smtp->tls = true;
+            smtp->stage = STAGE_EHLO;
+        }
+        return true;
+    case STAGE_LOGIN:
+        smtp->logged_in = smtp->logged_in || (code == 235 && smtp_offers_login(&smtp->abilities));
+        return true;
+    }
+    return false;
+}
+
+/* A line of the relay's while libcurl greets it. */
 static size_t on_greeting_line(char *line, size_t size, size_t count, void *arg)
 {
     struct smtp_link *smtp = arg;
@@ -49,20 +117,9 @@ static size_t on_greeting_line(char *line, size_t size, size_t count, void *arg)
     smtp_reply_feed(&smtp->greeting, line, len);
     if (smtp->greeting.nonsense)
         return 0;
-    unsigned code = smtp->greeting.code;
-    if (smtp->after_220 && code / 100 == 2)
+    if (smtp->stage == STAGE_EHLO && smtp->greeting.code / 100 == 2)
         smtp_learn_ability(&smtp->abilities, line, len);
-    if (!smtp->greeting.done)
-        return len;
-    bool ehlo_refused = smtp->after_220 && code / 100 != 2;
-    smtp->after_220 = code == 220;
-    if (code == 220) { /* TLS begins: what was said before counts for nothing */
-        smtp->abilities = (struct smtp_abilities){0};
-        smtp->login_begun = smtp->logged_in = false;
-    }
-    smtp->login_begun = smtp->login_begun || code == 334; /* libcurl never sends a password without being asked */
-    smtp->logged_in = smtp->logged_in || (code == 235 && smtp->login_begun);
-    return ehlo_refused ? 0 : len;
+    return !smtp->greeting.done || on_greeting_reply(smtp) ? len : 0;
 }
 
 bool mail_link_is_tls(const struct config_route *route)
@@ -79,6 +136,8 @@ bool mail_link_set_up(struct link *link)
     link->smtp = calloc(1, sizeof *link->smtp);
     if (link->smtp == NULL)
         return false;
+    link->smtp->easy = easy;
+    link->smtp->starttls = smtp->starttls && strncmp(link->origin, "smtps:", 6) != 0;
     snprintf(url, sizeof url, "%s/%s", link->origin, smtp->hello_name == NULL ? "" : smtp->hello_name);
 #define SET(option, value) (bad = bad != CURLE_OK ? bad : curl_easy_setopt(easy, CURLOPT_##option, value))
     SET(URL, url);
@@ -89,7 +148,7 @@ bool mail_link_set_up(struct link *link)
     if (smtp->username != NULL) {
         SET(USERNAME, smtp->username);
         SET(PASSWORD, smtp->password);
-        SET(LOGIN_OPTIONS, "AUTH=PLAIN;AUTH=LOGIN;AUTH=CRAM-MD5"); /* others ask a Kerberos server, and block */
+        SET(LOGIN_OPTIONS, ways[0].mechanisms);
     }
 #undef SET
     return bad == CURLE_OK;
@@ -165,28 +224,68 @@ static void conclude(struct call *call)
     end_call(call, outcome == SMTP_REFUSED ? CALL_REFUSED : CALL_BUSY, brief);
 }
 
-/* What a relay says to a login can hold the name or more: its code is told, not its words. */
-static void quote(const struct smtp_link *smtp, const char *what, char *out, size_t cap)
+/* Begins again with another way to log in. False: there is none, or no time for it. */
+static bool log_in_otherwise(struct call *call)
 {
-    if (smtp->login_begun)
-        snprintf(out, cap, "%s: %u.", what, smtp->greeting.code);
-    else
-        snprintf(out, cap, "%s: %.120s", what, smtp->greeting.text);
+    struct link *link = call->link;
+    struct smtp_link *smtp = link->smtp;
+    CURLM *multi = link->upstream->multi;
+    uint64_t gone_ms = link->upstream->worker->now_ms - link->born_ms;
+    size_t way = next_way(smtp->way, &smtp->abilities);
+    if (way == WAYS || gone_ms >= link->route->connect_timeout_ms)
+        return false;
+    *smtp = (struct smtp_link){.easy = smtp->easy, .starttls = smtp->starttls, .way = way};
+    curl_multi_remove_handle(multi, link->easy);
+    if (curl_easy_setopt(link->easy, CURLOPT_LOGIN_OPTIONS, ways[way].mechanisms) != CURLE_OK ||
+        curl_easy_setopt(link->easy, CURLOPT_TIMEOUT_MS, (long)(link->route->connect_timeout_ms - gone_ms)) !=
+            CURLE_OK ||
+        curl_multi_add_handle(multi, link->easy) != CURLM_OK)
+        call_out_of_memory(call);
+    return true;
 }
 
-bool mail_unconnected(struct call *call)
+static bool is_unknown_way(unsigned code)
+{
+    return code == 334 || code == 501 || code == 504;
+}
+
+static const char *what_was_refused(const struct smtp_link *smtp)
+{
+    unsigned code = smtp->greeting.code;
+    switch (smtp->stage) {
+    case STAGE_GREETING: return code < 400 ? "The relay's greeting is not 220" : "The relay takes no connection";
+    case STAGE_EHLO: return "The relay refused EHLO";
+    case STAGE_STARTTLS: return "The relay refused STARTTLS";
+    case STAGE_LOGIN: break;
+    }
+    if (code == 535)
+        return "The relay refused user name or password";
+    return is_unknown_way(code) ? "The relay took none of the ways to log in that it offers and the gateway knows"
+                                : "The relay refused the login";
+}
+
+bool mail_unconnected(struct call *call, CURLcode result)
 {
     const struct smtp_link *smtp = call->link->smtp;
+    unsigned code = smtp->greeting.code;
     char text[sizeof call->detail];
     if (smtp->greeting.nonsense) {
         call_finish(call, CALL_UNREACHABLE, "What the relay says is no SMTP.");
         return true;
     }
-    if (!smtp->greeting.done || smtp->greeting.code < 400)
+    bool denied = smtp->stage == STAGE_LOGIN && result == CURLE_LOGIN_DENIED;
+    if (!smtp->greeting.done || (code < 400 && smtp->stage != STAGE_GREETING && !denied))
         return false;
-    bool busy = smtp->greeting.code < 500;
-    quote(smtp, busy ? "The relay is not ready" : "The relay refused the session", text, sizeof text);
-    call->request->reply.partner_status = smtp->greeting.code;
+    if (denied && is_unknown_way(code) && log_in_otherwise(call))
+        return true;
+    bool busy = code >= 400 && code < 500;
+    const char *what = busy ? "The relay is not ready" : what_was_refused(smtp);
+    /* What a relay says to a login can hold the name or more: its code is told, not its words. */
+    if (smtp->stage == STAGE_LOGIN)
+        snprintf(text, sizeof text, "%s: %u.", what, code);
+    else
+        snprintf(text, sizeof text, "%s: %.*s", what, (int)(sizeof text - strlen(what) - 3), smtp->greeting.text);
+    call->request->reply.partner_status = code;
     call_finish(call, busy ? CALL_BUSY : CALL_UNREACHABLE, text);
     return true;
 }

@@ -158,11 +158,34 @@ class Session:
             self.wrap()
 
     def do_auth(self, rest):
-        if rest != "PLAIN":
+        """With `auth_initial` "taken": the response may come with the command; else the reply to one that does."""
+        mechanism, _, initial = rest.partition(" ")
+        if mechanism in self.relay.auth_unknown:
+            self.say("504 unknown")
+            return
+        if mechanism == "PLAIN":
+            if initial and self.relay.auth_initial != "taken":
+                self.say(self.relay.auth_initial)
+                if not self.relay.auth_initial.startswith("334"):
+                    return
+            elif not initial and self.relay.auth_initial == "taken" and self.relay.auth_asks is not True:
+                self.say(self.relay.auth_asks)
+                return
+            elif not initial:
+                self.say("334 ")
+            response = self.line() if not initial or self.relay.auth_initial != "taken" else initial
+            if response == b"*\r\n":
+                self.say("501 cancelled")
+                return
+            self.login = base64.b64decode(response).split(b"\0")[1:]
+        elif mechanism == "LOGIN" and not initial:
+            self.login = []
+            for prompt in (b"Username:", b"Password:"):
+                self.say(b"334 " + base64.b64encode(prompt))
+                self.login.append(base64.b64decode(self.line()))
+        else:
             self.say("504 no")
             return
-        self.say("334 ")
-        self.login = base64.b64decode(self.line()).split(b"\0")[1:]
         self.relay.commands.append((self.number, "<login>"))
         self.act("AUTH", "235 welcome")
 
@@ -221,6 +244,7 @@ class Relay:
     def __init__(self, offers=("8BITMIME", "SMTPUTF8", "SIZE 10000000"), tls=None, implicit=False, auth=None):
         self.offers, self.tls, self.implicit, self.auth = offers, tls, implicit, auth
         self.script, self.refused = {}, {}
+        self.auth_unknown, self.auth_initial, self.auth_asks = (), "taken", True
         self.commands, self.mails, self.sessions, self.errors = [], [], [], []
         self.dots = 0
         self.lock = threading.Lock()

@@ -698,6 +698,74 @@ def test_without_a_login_nothing_is_said(launch, secure, certificate, mark):
     taken(send(gw, PLAIN, 5, mark))
 
 
+@pytest.mark.parametrize("auth, unknown, initial, asks, wanted", [
+    ("PLAIN", (), "taken", True, ["PLAIN <>"]), ("PLAIN", (), "taken", "501 5.5.4 no response", ["PLAIN <>"]),
+    ("PLAIN", (), "501 5.5.4 syntax", True, ["PLAIN <>", "PLAIN"]), ("PLAIN", (), "504 5.5.4 no", True, ["PLAIN <>", "PLAIN"]),
+    ("PLAIN", (), "334 ", True, ["PLAIN <>", "PLAIN"]), ("PLAIN LOGIN", ("PLAIN",), "taken", True, ["PLAIN <>", "PLAIN", "LOGIN"]),
+    ("LOGIN", (), "taken", True, ["LOGIN"]), ("CRAM-MD5 LOGIN", ("CRAM-MD5",), "taken", True, ["CRAM-MD5", "LOGIN"]),
+    ("CRAM-MD5 PLAIN LOGIN", ("CRAM-MD5", "PLAIN"), "taken", True, ["CRAM-MD5", "PLAIN <>", "PLAIN", "LOGIN"]),
+])
+def test_every_way_to_log_in_is_tried(launch, secure, certificate, mark, auth, unknown, initial, asks, wanted):
+    relay = secure(auth=auth)
+    relay.auth_unknown, relay.auth_initial, relay.auth_asks = unknown, initial, asks
+    gw = launch(tls_route(relay, certificate, **LOGIN))
+    taken(send(gw, PLAIN, 5, mark))
+    tried = [re.sub(r" .+", " <>", line[5:]) for _, line in relay.commands if line.startswith("AUTH ")]
+    assert tried == wanted
+    assert [m.login for m in relay.mails] == [[b"u@jobs.example", b"p w"]] and relay.dots == 1
+    assert "p w" not in "".join(gw.stderr)
+
+
+def test_a_refused_login_says_whether_it_is_the_password(launch, secure, certificate, mark):
+    relay = secure(auth="PLAIN LOGIN")
+    gw = launch(tls_route(relay, certificate, **LOGIN))
+    relay.auth_unknown = ("PLAIN", "LOGIN")
+    answer = send(gw, PLAIN, 5, mark)
+    expect.refusal(answer, 502, "upstream-unreachable")
+    assert "504" in answer.json["detail"] and "ways to log in" in answer.json["detail"] and "password" not in answer.json["detail"]
+    relay.auth_unknown = ()
+    for reply, words in (("535 5.7.8 wrong", "user name or password: 535."), ("530 5.7.0 first something", "refused the login: 530."), ("534 5.7.9 too weak", "refused the login: 534.")):
+        relay.commands.clear()
+        relay.on("AUTH", reply)
+        answer = send(gw, PLAIN, 5, mark)
+        expect.refusal(answer, 502, "upstream-unreachable")
+        assert words in answer.json["detail"], answer
+        assert len([1 for _, line in relay.commands if line.startswith("AUTH")]) == 1  # a wrong password is not tried again
+    assert "MAIL" not in relay.verbs()
+
+
+def test_a_login_without_an_answer_ends_in_time(launch, secure, certificate, mark):
+    relay = secure(auth="PLAIN LOGIN")
+    relay.auth_unknown = ("PLAIN",)
+    relay.on("AUTH", silent)
+    gw = launch({**tls_route(relay, certificate, **LOGIN), "timeout": {"connect": "1500ms"}})
+    started = time.monotonic()
+    expect.refusal(send(gw, PLAIN, 5, mark), 504, "upstream-timeout")
+    assert time.monotonic() - started < 4
+
+
+@pytest.mark.parametrize("greeting, status, reason, words", [
+    ("250 relay.test", 502, "upstream-unreachable", "greeting is not 220: 250 relay.test"), ("354 go on", 502, "upstream-unreachable", "greeting is not 220: 354"),
+    ("221 bye", 502, "upstream-unreachable", "greeting is not 220: 221"), ("554 no SMTP here", 502, "upstream-unreachable", "takes no connection: 554 no SMTP here"),
+    ("521 never", 502, "upstream-unreachable", "takes no connection: 521"), ("421 too busy", 503, "relay-busy", "not ready: 421 too busy"),
+    ("hello", 502, "upstream-unreachable", "no SMTP"), ("220 ", 202, None, ""),
+])
+def test_only_220_is_a_greeting(launch, shared, relay, mark, greeting, status, reason, words):
+    gw = launch(mail_route(shared))
+    relay.on("BANNER", greeting)
+    answer = send(gw, PLAIN, 5, mark)
+    if reason is None:
+        taken(answer)
+    else:
+        expect.refusal(answer, status, reason)
+        assert words in answer.json["detail"], answer
+        assert relay.verbs() == [] or greeting == "hello", relay.verbs()
+    relay.on("BANNER", "220 hi")
+    relay.drop()
+    relay.on("EHLO", "550 not you")
+    assert "refused EHLO: 550 not you" in send(gw, PLAIN, 5, mark + "-ehlo").json["detail"]
+
+
 # -- the end
 
 

@@ -316,6 +316,30 @@ static void explanations(void **state)
     assert_string_equal(text, "The relay put off the message: 452 full");
 }
 
+static struct smtp_abilities learnt(const char *line)
+{
+    struct smtp_abilities abilities = {0};
+    smtp_learn_ability(&abilities, line, strlen(line));
+    return abilities;
+}
+
+static void ways_to_log_in(void **state)
+{
+    (void)state;
+    struct smtp_abilities found = learnt("250-AUTH GSSAPI login PLAIN\r\n");
+    assert_true(found.login && found.plain && !found.cram_md5 && smtp_offers_login(&found));
+    found = learnt("250 auth CRAM-MD5");
+    assert_true(found.cram_md5 && !found.plain && !found.login && smtp_offers_login(&found));
+    static const char *const none[] = {
+        "250 AUTH", "250 AUTH XOAUTH2 PLAINER", "250 PLAIN LOGIN", "250 X AUTH PLAIN", "250 AUTH=PLAIN", "250", "25"};
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
+        found = learnt(none[i]);
+        assert_false(smtp_offers_login(&found));
+    }
+    found = learnt("250-SIZE 8BITMIME\r\n");
+    assert_true(found.size && !found.eight_bit);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -328,6 +352,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(replies_before_they_are_asked_for, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_the_relay_must_offer, set_up, tear_down),
         cmocka_unit_test_setup_teardown(explanations, set_up, tear_down),
+        cmocka_unit_test(ways_to_log_in),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
