@@ -42,11 +42,13 @@ LIMIT_SECONDS = 60  # for a flood to come to its limit, on a busy machine
 # name: (the flood, settings of the gateway, its command's wrapper)
 FLOODS = {
     "paths": ("paths", {}, ()),
+    "stale": ("stale", {}, ()),
     "keys": ("keys", {}, ()),
     "keys-drop-oldest": ("keys", {"audit": {"when_full": "drop-oldest"}}, ()),
     "names": ("names", {}, ()),
     "connections": ("crowd", {"limits": {"connections": CONNECTIONS}}, ()),
     "admin-connections": ("admin_crowd", {}, ()),
+    "admin-calls": ("admin_calls", {}, ()),
     "slow-route": ("slow", {"limits": {"in_flight": IN_FLIGHT}}, ()),
     "descriptors": ("both_crowds", {}, ("prlimit", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}")),
 }

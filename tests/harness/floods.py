@@ -18,7 +18,7 @@ STREAMS = 8
 CALLS = 200  # at once, where each has a connection of its own
 CROWD = 400  # more than limits.connections
 REOPEN_SECONDS = 0.02
-LIMIT = {"paths": "428", "keys": "503", "names": "504", "slow": "503"}  # the answer at it; others are there at once
+LIMIT = {"paths": "428", "stale": "412", "keys": "503", "names": "504", "slow": "503"}  # the answer at it; others are there at once
 
 counts = collections.Counter()
 numbers = itertools.count(1)
@@ -80,16 +80,18 @@ async def once(port, request):
 
 
 async def silent(port):
-    """Nothing, half a head, or a head that comes a byte at a time, until the gateway ends it."""
+    """Nothing, half a head, a head or a body that comes a byte at a time, until the gateway ends it."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    manner = next(numbers) % 3
+    manner = next(numbers) % 4
     try:
-        if manner > 0:
+        if manner in (1, 2):
             writer.write(b"POST /flood/x HTTP/1.1\r\nHost: flood\r\nX-Slow: ")
+        elif manner == 3:
+            writer.write(fenced(b"/flood/x").replace(b"Length: 0", b"Length: 1000"))
         rest = asyncio.ensure_future(reader.read(4096))
         while not rest.done():
             await asyncio.wait([rest], timeout=0.5)
-            if manner == 2:
+            if manner >= 2:
                 writer.write(b"x")
         counts[rest.result()[9:12].decode() or "closed"] += 1
     finally:
@@ -98,6 +100,16 @@ async def silent(port):
 
 def paths(proxy, _):
     return [lambda: pipeline(proxy, lambda: call(b"/flood/" + b"p" * 16_000))] * STREAMS
+
+
+def stale(proxy, _):
+    """Of a key that the partner's first answer made known."""
+    first = [b"9"]
+
+    def request():
+        token = first.pop() if first else b"1"
+        return call(b"/flood/" + b"p" * 16_000, b"Fencing-Token: ", token, b"\r\nWorkflow-Key: flood\r\n")
+    return [lambda: pipeline(proxy, request)] * STREAMS
 
 
 def keys(proxy, _):
@@ -116,6 +128,14 @@ def crowd(proxy, _):
 
 def admin_crowd(_, admin):
     return [lambda: silent(admin)] * 2 * CROWD
+
+
+def admin_calls(_, admin):
+    """What the admin listener answers without a token, and refusals."""
+    def request():
+        path = random.choice((b"/metrics", b"/dashboard.js", b"/v1/audit?limit=1000"))
+        return b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer wrong\r\n\r\n"
+    return [lambda: pipeline(admin, request)] * 4 * STREAMS
 
 
 def both_crowds(proxy, admin):
@@ -160,7 +180,7 @@ async def main(name):
     os._exit(0)
 
 
-ATTACKS = {attack.__name__: attack for attack in (paths, keys, names, crowd, admin_crowd, both_crowds, slow)}
+ATTACKS = {attack.__name__: attack for attack in (paths, stale, keys, names, crowd, admin_crowd, admin_calls, both_crowds, slow)}
 
 if __name__ == "__main__":
     asyncio.run(main(sys.argv[1]))
