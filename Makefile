@@ -28,6 +28,7 @@ FETCH = apt-get -qq -o APT::Sandbox::User=root download
 # Instrumented code draws warnings that the code itself does not: they never stop these builds.
 ASAN = BUILD=$(BUILD)/asan SANITIZED=1 WERROR= LINK= OPT="-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
 TSAN = BUILD=$(BUILD)/tsan SANITIZED=1 WERROR= LINK= OPT="-O1 -g -fno-omit-frame-pointer -fsanitize=thread"
+FUZZ = BUILD=$(BUILD)/fuzz CC=clang WERROR= LINK= OPT="-O1 -g -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all"
 CLANG = BUILD=$(BUILD)/clang CC=clang WERROR=-Werror OPT=-O1 LINK=
 # Some kernels place memory where ThreadSanitizer does not expect it, unless addresses are not randomised.
 NORANDOM = $(shell setarch -R true 2>/dev/null && echo setarch -R)
@@ -44,17 +45,18 @@ OBJ := $(SRC:%.c=$(BUILD)/%.o)
 LIB := $(BUILD)/fencegate.a
 SHIM = $(BUILD)/tests/sweep/fail.so
 UNIT := $(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(wildcard tests/unit/test_*.c))
+FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/tests/fuzz/%,$(wildcard tests/fuzz/*.c))
 # Tests mostly wait, so several files run side by side; what a file shares (a gateway, a browser) stays in one process.
 PYTEST = /usr/bin/python3 -B -m pytest -q --tb=short -p no:cacheprovider -n 4 --dist loadfile
 FILES = $(wildcard tests/e2e/test_*.py)
-FORMATTED = $(SRC) $(wildcard gateway/*.h config/*.h store/*.h tests/unit/*.[ch]) tests/sweep/fail.c tests/bench/fill.c tests/bench/pace.c \
+FORMATTED = $(SRC) $(wildcard gateway/*.h config/*.h store/*.h tests/unit/*.[ch] tests/fuzz/*.[ch]) tests/sweep/fail.c tests/bench/fill.c tests/bench/pace.c \
     $(wildcard gateway/dashboard/*.js) tests/e2e/names.c
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc) --no-print-directory
 endif
 say = $(if $(filter-out 0,$(V)),,@printf '  %-6s %s\n' '$1' '$2';)
 
-.PHONY: all run demo test test-clients model model-long sweep sweep-long harness test-long deps deps-run deps-lint deps-test lint layers format install image image-test bench bench-mail bench-store unit e2e objects clean help
+.PHONY: all run demo test test-clients model model-long sweep sweep-long harness test-long deps deps-run deps-lint deps-test lint layers format install image image-test bench bench-mail bench-store unit fuzz fuzz-corpora fuzzers e2e objects clean help
 all: $(BUILD)/fencegate ## build build/fencegate (the default)
 
 $(BUILD)/fencegate: $(OBJ)
@@ -70,6 +72,8 @@ $(SHIM): tests/sweep/fail.c | deps
 	$(call say,CC,$@)$(CC) -std=c11 -D_GNU_SOURCE $(WARN) $(WERROR) -O2 -g -fPIC -ftls-model=initial-exec -shared -o $@ $< -ldl -pthread
 $(UNIT): %: %.o $(LIB)
 	$(call say,LINK,$@)$(CC) $(OPT) $(LINK) -o $@ $^ $(PKG_LIBS) -pthread $(LDFLAGS) -lcmocka
+$(FUZZERS): %: %.o $(LIB)
+	$(call say,LINK,$@)$(CC) $(OPT) -fsanitize=fuzzer -o $@ $^ $(PKG_LIBS) -pthread $(LDFLAGS)
 
 run: all deps-run ## play the story against a stand-in partner, then keep serving until Ctrl-C
 	@exec env FENCEGATE_BIN=$(BUILD)/fencegate tests/demo.sh run # exec: make's SIGTERM goes to demo.sh, not to a shell around it
@@ -105,6 +109,7 @@ test: deps-test ## everything that has to hold before a release, in under ten mi
 	@$(MAKE) unit
 	@$(MAKE) $(ASAN) unit
 	@$(MAKE) $(TSAN) unit ONLY="$(THREADED)"
+	@$(MAKE) fuzz-corpora
 	@$(MAKE) model
 	@$(MAKE) demo
 	@$(MAKE) $(ASAN) sweep
@@ -112,10 +117,17 @@ test: deps-test ## everything that has to hold before a release, in under ten mi
 	@$(MAKE) e2e FILES="$(E2E_PLAIN)"
 	@$(MAKE) $(TSAN) e2e FILES="$(E2E_THREADS)"
 	@$(MAKE) harness
-	@echo "make test: lint, unit tests (plain, ASan+UBSan, TSan), model, demo, sweep and end-to-end tests (ASan+UBSan, plain, TSan), harnesses passed"
+	@echo "make test: lint, unit tests (plain, ASan+UBSan, TSan), fuzz corpora, model, demo, sweep and end-to-end tests (ASan+UBSan, plain, TSan), harnesses passed"
 
 unit: $(UNIT) ## build and run the unit tests; ONLY="test_store test_gate" picks some
 	@tests/run-unit.sh $(if $(ONLY),$(ONLY:%=$(BUILD)/tests/unit/%),$(UNIT))
+fuzz: deps-test ## inputs that change at random, a minute for each reader (libFuzzer); FUZZ_SECONDS=600 ONLY="head wire" pick
+	@$(MAKE) $(FUZZ) fuzzers
+	@tests/fuzz/run.sh grow $(BUILD)/fuzz $(ONLY)
+fuzz-corpora: deps-test ## the inputs that are kept (tests/fuzz/corpus), once each
+	@$(MAKE) $(FUZZ) fuzzers
+	@tests/fuzz/run.sh replay $(BUILD)/fuzz $(ONLY)
+fuzzers: $(FUZZERS)
 model: deps-test ## order and durability in every interleaving, and planted mistakes that must be found (spin)
 	@MODEL_BUILD=$(BUILD)/model tests/model/check.sh
 model-long: deps-test ## the same with four requests, and with every fault at once (some minutes, up to 12 GB)
@@ -123,7 +135,7 @@ model-long: deps-test ## the same with four requests, and with every fault at on
 e2e: all deps-test ## run the end-to-end tests; FILES="tests/e2e/test_once.py" picks some
 	@printf '  E2E    %s\n' '$(BUILD)/fencegate'
 	@$(if $(SANITIZED),$(NORANDOM)) env FENCEGATE_BIN=$(abspath $(BUILD)/fencegate) FENCEGATE_SANITIZED=$(SANITIZED) $(PYTEST) $(FILES)
-objects: $(OBJ) $(UNIT:%=%.o) $(SHIM)
+objects: $(OBJ) $(UNIT:%=%.o) $(FUZZERS:%=%.o) $(SHIM)
 sweep: all $(SHIM) deps-test ## let the Nth malloc, write, send ... fail for many N; SWEEP="--only malloc --nth 7" picks
 	@printf '  SWEEP  %s\n' '$(BUILD)/fencegate'
 	@$(if $(SANITIZED),$(NORANDOM)) env FENCEGATE_BIN=$(abspath $(BUILD)/fencegate) FENCEGATE_SANITIZED=$(SANITIZED) \
@@ -135,7 +147,8 @@ sweep-long: ## the same for every N, also three failures in a row, with and with
 harness: all deps-test ## histories, idle limit, last look, kills, power cuts (root); HARNESS="long --seed 7" for the evidence
 	@printf '  HARN   %s\n' '$(BUILD)/fencegate'
 	@env FENCEGATE_BIN=$(abspath $(BUILD)/fencegate) /usr/bin/python3 -B tests/harness/run.py $(or $(HARNESS),short)
-test-long: ## 1,000 histories of 2,000 requests, 1,000 power cuts, 2,000 kills, planted mistakes (half an hour)
+test-long: ## fuzzing, 1,000 histories of 2,000 requests, 1,000 power cuts, 2,000 kills, planted mistakes (half an hour)
+	@$(MAKE) fuzz
 	@$(MAKE) harness HARNESS="$(or $(HARNESS),long)"
 
 # What npm brings stays in the build folder; it is asked again only when the pinned versions change.
@@ -200,4 +213,4 @@ clean: ## remove what was built
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
 
--include $(OBJ:.o=.d) $(UNIT:%=%.d) $(wildcard $(BUILD)/tests/bench/*.d)
+-include $(OBJ:.o=.d) $(UNIT:%=%.d) $(FUZZERS:%=%.d) $(wildcard $(BUILD)/tests/bench/*.d)
