@@ -106,9 +106,7 @@ static void on_timer(struct timer *timer)
 
 static void uncount(struct connection *conn)
 {
-    if (conn->counted)
-        atomic_fetch_sub_explicit(&conn->inbound->worker->gateway->connections, 1, memory_order_relaxed);
-    conn->counted = false;
+    place_leave(&conn->inbound->worker->gateway->places, &conn->place);
 }
 
 void connection_end(struct connection *conn)
@@ -198,6 +196,7 @@ static void answer_over(struct connection *conn)
         connection_linger(conn);
     } else {
         conn->step = CONNECTION_IDLE;
+        place_idle(&inbound->worker->gateway->places, &conn->place);
         connection_set_deadline(conn, inbound->worker->now_ms + inbound->worker->settings->config->idle_timeout_ms);
         if (conn->readable || conn->in_len > 0)
             connection_make_hungry(conn);
@@ -264,6 +263,26 @@ static void on_ready(struct io *io, uint32_t events)
     }
     if (conn->readable)
         connection_read(conn);
+}
+
+/* Its place is another's by now. A request that has come whole is served all the same: closing would lose it. */
+static void make_room(struct connection *conn)
+{
+    conn->readable = true;
+    connection_read(conn);
+    if (conn->step == CONNECTION_IDLE)
+        connection_end(conn);
+    else if (conn->step == CONNECTION_HEAD)
+        answer_no_request(conn, REASON_OVERLOADED,
+                          "The connection's place was needed before its request had come (limits.connections).");
+}
+
+void inbound_on_called(struct inbox_item *item)
+{
+    struct worker *worker = (struct worker *)((char *)item - offsetof(struct worker, place_caller.item));
+    struct client_place *place;
+    while ((place = places_next_called(&worker->gateway->places, &worker->place_caller)) != NULL)
+        make_room((struct connection *)((char *)place - offsetof(struct connection, place)));
 }
 
 /* ---- the beginning ---- */

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 
 struct inbound;
+struct inbox_item;
 struct request;
 struct worker;
 
@@ -26,6 +27,9 @@ bool inbound_run(struct inbound *inbound);
  * descriptors, with one request each: who sends a thousand in a row holds up nobody else. */
 bool inbound_is_hungry(const struct inbound *inbound);
 void inbound_feed(struct inbound *inbound);
+
+/* Of this worker's place_caller: ends the connections whose places went to others, unless a request has come. */
+void inbound_on_called(struct inbox_item *item);
 
 /* The gateway's own answer, from request->reason and so on. At most once a request; nothing if the client has left. */
 void inbound_answer(struct request *request);

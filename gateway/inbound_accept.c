@@ -1,6 +1,6 @@
 /*
- * gateway/inbound_accept.c - accepts connections and counts them. Above limits.connections they get their 503 and are
- * closed: a close without an answer is repeated by SDKs.
+ * gateway/inbound_accept.c - accepts connections and takes their places (places.h). Where there is none they get their
+ * 503 and are closed: a close without an answer is repeated by SDKs.
  */
 #include <errno.h>
 #include <string.h>
@@ -12,20 +12,46 @@
 #include "gateway/log.h"
 #include "gateway/settings.h"
 
-enum { ACCEPTS_PER_TURN = 64, ACCEPT_PAUSE_MS = 100 };
+enum { ACCEPTS_PER_TURN = 64, ACCEPT_PAUSE_MS = 100, TOLD_MS = 1000 };
+
+/* Once a second while it lasts, by whichever worker. */
+static void tell_full(const struct inbound *inbound, const char *limit)
+{
+    static struct log_rate told;
+    struct log_line line;
+    uint64_t skipped;
+    if (!log_rate_pass(&told, inbound->worker->now_ms, TOLD_MS, &skipped) ||
+        !log_begin(&line, LOG_WARN, "connections-full"))
+        return;
+    log_cstring(&line, "message", "a new connection was refused: all are in use, none is idle");
+    log_cstring(&line, "limit", limit);
+    log_number(&line, "skipped", skipped);
+    log_end(&line);
+}
 
 static void welcome(struct inbound *inbound, int fd, const struct sockaddr *address)
 {
     struct worker *worker = inbound->worker;
+    const struct config *config = worker->settings->config;
     struct connection *conn = connection_new(inbound, fd, address);
     if (conn == NULL) {
         close(fd);
         return;
     }
-    unsigned before = atomic_fetch_add_explicit(&worker->gateway->connections, 1, memory_order_relaxed);
-    conn->counted = true;
-    if (before >= worker->settings->config->connections)
+    switch (places_take(&worker->gateway->places, &conn->place, &worker->place_caller, address, config->connections,
+                        config->connections_per_address)) {
+    case PLACE_TAKEN: return;
+    case PLACE_FULL:
+        tell_full(inbound, "limits.connections");
         answer_no_request(conn, REASON_OVERLOADED, "All connections are in use (limits.connections).");
+        return;
+    case PLACE_ADDRESS_FULL:
+        tell_full(inbound, "limits.connections_per_address");
+        answer_no_request(conn, REASON_OVERLOADED,
+                          "All connections of this address are in use (limits.connections_per_address).");
+        return;
+    case PLACE_NO_MEMORY: answer_no_request(conn, REASON_OVERLOADED, "The gateway is out of memory."); return;
+    }
 }
 
 static void pause_accepting(struct inbound *inbound)
@@ -41,7 +67,7 @@ static void tell_accept_trouble(const struct inbound *inbound)
     int error = errno;
     struct log_line line;
     uint64_t skipped;
-    if (!log_rate_pass(&told, inbound->worker->now_ms, 1000, &skipped) || !log_begin(&line, LOG_WARN, "accept"))
+    if (!log_rate_pass(&told, inbound->worker->now_ms, TOLD_MS, &skipped) || !log_begin(&line, LOG_WARN, "accept"))
         return;
     log_cstring(&line, "message", "new connections can't be taken for the moment");
     log_cstring(&line, "error", strerror(error));

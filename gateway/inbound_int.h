@@ -11,6 +11,7 @@
 #include "gateway/head.h"
 #include "gateway/headers.h"
 #include "gateway/jsonout.h"
+#include "gateway/places.h"
 #include "gateway/reason.h"
 #include "gateway/timers.h"
 #include "gateway/worker.h"
@@ -50,17 +51,17 @@ struct connection {
     struct inbound *inbound;
     int fd;
     enum connection_step step;
-    struct request *request; /* under way; NULL: none */
-    bool counted;            /* against limits.connections */
-    bool readable;           /* the kernel may have bytes, or the end */
-    bool ended;              /* the client has ended its sending, be that read or not */
-    bool blocked;            /* the kernel takes no more for now */
-    bool keep;               /* another request may follow the one under way */
-    bool next_begun;         /* bytes of that one have come with the one under way */
-    bool unread;             /* the request under way was answered before it had come whole: more may be on its way */
-    bool reset;              /* closing must not look like an end */
-    bool answered;           /* the answer is with the kernel whole */
-    bool due, hungry;        /* in the list of that name */
+    struct request *request;   /* under way; NULL: none */
+    struct client_place place; /* of limits.connections: idle until a head is whole, and again when it was answered */
+    bool readable;             /* the kernel may have bytes, or the end */
+    bool ended;                /* the client has ended its sending, be that read or not */
+    bool blocked;              /* the kernel takes no more for now */
+    bool keep;                 /* another request may follow the one under way */
+    bool next_begun;           /* bytes of that one have come with the one under way */
+    bool unread;               /* the request under way was answered before it had come whole: more may be on its way */
+    bool reset;                /* closing must not look like an end */
+    bool answered;             /* the answer is with the kernel whole */
+    bool due, hungry;          /* in the list of that name */
 
     /* what comes */
     char *in; /* malloc'ed; in[in_at, in_len) is not taken apart yet */

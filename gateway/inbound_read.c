@@ -269,6 +269,7 @@ static void begin_body(struct connection *conn, const struct screened *screened,
 static void on_head(struct connection *conn, const struct head *head, bool some_is_here)
 {
     struct request *request = request_new(conn->inbound->worker, conn);
+    place_busy(&conn->inbound->worker->gateway->places, &conn->place);
     if (request == NULL) {
         answer_no_request(conn, REASON_OVERLOADED, "The gateway is out of memory.");
         return;

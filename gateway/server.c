@@ -120,7 +120,7 @@ static void read_gauges(void *arg, struct metrics_gauges *out)
     struct server *server = arg;
     struct gateway *gateway = &server->gateway;
     *out = (struct metrics_gauges){
-        .connections = atomic_load(&gateway->connections),
+        .connections = places_taken(&gateway->places),
         .in_flight = atomic_load(&gateway->in_flight),
         .buffered_bytes = atomic_load(&gateway->buffered),
         .connections_max = atomic_load(&gateway->connections_max),
@@ -296,7 +296,7 @@ static int bring_up(struct server *server)
     const struct config *config = server->settings->config;
     uint16_t port = 0, admin_port = 0;
     server->gateway.gate = gate_new();
-    if (server->gateway.gate == NULL)
+    if (server->gateway.gate == NULL || !places_init(&server->gateway.places))
         return complain(EXIT_STORE, "out of memory");
     int status = open_store(server);
     if (status == 0) {
@@ -503,6 +503,7 @@ static void take_down(struct server *server)
         worker_free(&server->workers[i]);
     free(server->workers);
     gate_free(&server->gateway.gate);
+    places_destroy(&server->gateway.places);
     settings_unref(&server->settings);
     config_unref(&server->started);
     if (server->signal_fd >= 0)

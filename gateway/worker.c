@@ -338,6 +338,7 @@ static bool make_parts(struct worker *worker)
         worker->leave == NULL)
         return false;
     worker->inbox_io.ready = on_inbox_ready;
+    worker->place_caller = (struct place_caller){.item.run = inbound_on_called, .inbox = &worker->inbox};
     if (!worker_watch(worker, worker->inbox.event_fd, EPOLLIN, &worker->inbox_io) ||
         store_reader_open(worker->gateway->store, &worker->reader) != STORE_OK)
         return false;

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "gateway/inbox.h"
+#include "gateway/places.h"
 #include "gateway/timers.h"
 
 struct gate;
@@ -28,10 +29,10 @@ struct upstream;
 struct gateway {
     struct store *store;
     struct gate *gate;
-    atomic_uint connections; /* being served, against limits.connections */
-    atomic_uint in_flight;   /* requests past their body whose call has not ended, against limits.in_flight */
-    atomic_uint unsettled;   /* requests past their body whose outcome is not recorded: a shutdown waits for them */
-    atomic_ullong buffered;  /* bytes of bodies held, against limits.buffered */
+    struct places places;   /* of limits.connections */
+    atomic_uint in_flight;  /* requests past their body whose call has not ended, against limits.in_flight */
+    atomic_uint unsettled;  /* requests past their body whose outcome is not recorded: a shutdown waits for them */
+    atomic_ullong buffered; /* bytes of bodies held, against limits.buffered */
     atomic_uint connections_max, in_flight_max; /* the limits in force, for those who only look */
     atomic_ullong buffered_max;
     atomic_bool shutting_down;
@@ -62,6 +63,7 @@ struct worker {
     uint64_t requests;  /* seen so far: the last part of request_id in the log */
     char id_prefix[32]; /* the parts before: start of the process, number of this worker */
     struct inbound *inbound;
+    struct place_caller place_caller;
     struct upstream *upstream;
     struct io *retired;
     struct store_op *first_op, *last_op; /* this turn's, not yet with the store; last_op: if there is a first */

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import socket
 import threading
 import time
 
@@ -396,3 +397,97 @@ def test_too_large_is_refused_before_the_body(tight, mark):
 def test_an_unfenced_large_body_passes(gw, partner, mark):
     expect.relayed(gw.call(f"/pay/{mark}", 5, mark, body=b"x" * 20 * MIB))
     assert len(partner.seen(mark)[0].body) == 20 * MIB
+
+
+# ---- places go to those who use them
+
+
+def hold(gw, count, head=b""):
+    """That many connections that send `head` and no more."""
+    held = [gw.connect() for _ in range(count)]
+    for connection in held:
+        connection.send(head)
+    return held
+
+
+@pytest.mark.parametrize("head", [b"", b"POST /pay/x HT", request("POST", "/pay/x", fenced(5, "x"))[:-2]], ids=["nothing", "a_line", "almost"])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_silent_connections_keep_nobody_out(launch, partner, mark, head, workers):
+    gw = launch(route(partner), workers=workers, limits={"connections": 50})
+    held = hold(gw, 60, head)
+    for i in range(60):
+        expect.relayed(gw.call(f"/pay/{mark}", 5, f"{mark}-{i}"))
+    assert gw.metric("fencegate_connections") <= 50
+    for connection in held:
+        connection.close()
+
+
+def test_the_connection_that_was_idle_longest_ends_first(launch, partner, mark):
+    gw = launch(route(partner), workers=3, limits={"connections": 4})
+    first, second, third = gw.connect(), gw.connect(), gw.connect()
+    for connection in (first, second, third, first):  # `second` has waited longest when `first` was served again
+        connection.send(request("POST", f"/pay/{mark}", fenced(5, mark), b"x"))
+        expect.relayed(connection.receive())
+    fourth, fifth = gw.connect(), gw.connect()
+    assert second.ended()
+    for connection in (third, first, fourth, fifth):
+        connection.send(request("POST", f"/pay/{mark}", fenced(5, mark), b"x"))
+        expect.relayed(connection.receive())
+        connection.close()
+
+
+def test_a_connection_with_a_request_under_way_never_ends(launch, new_partner, mark):
+    partner, held = new_partner(), Held()
+    partner.on(mark, held)
+    gw = launch(route(partner), workers=2, limits={"connections": 3})
+    calls = [gw.send_off(f"/pay/{mark}", 5, f"{mark}-{i}") for i in range(2)]
+    partner.wait_seen(mark, 2)
+    with gw.connect() as uploading:
+        whole = request("POST", f"/pay/{mark}-slow", fenced(5, mark), b"x" * 1000)
+        uploading.send(whole[:-500])
+        eventually(lambda: gw.metric("fencegate_buffered_bytes") > 0)
+        with gw.connect() as late:
+            expect.refusal(late.receive(), 503, "overloaded")
+        uploading.send(whole[-500:])
+        expect.relayed(uploading.receive())
+        with gw.connect() as later:  # takes the place of `uploading`, which is idle by now
+            later.send(request("POST", f"/pay/{mark}-later", fenced(5, mark), b"x"))
+            expect.relayed(later.receive())
+        assert uploading.ended()
+    held.release()
+    for call in calls:
+        expect.relayed(call.result(10))
+
+
+def test_part_of_a_head_is_answered_when_its_place_is_needed(launch, partner, mark):
+    gw = launch(route(partner), limits={"connections": 1})
+    with gw.connect() as begun:
+        begun.send(b"POST /pay HTTP/1.1\r\n")
+        expect.relayed(gw.call(f"/pay/{mark}", 5, mark))
+        expect.refusal(begun.receive(), 503, "overloaded")
+        assert begun.ended()
+
+
+def test_an_address_loses_its_own_longest_idle_connection(launch, new_partner, mark):
+    partner, held = new_partner(), Held()
+    partner.on(mark, held)
+    gw = launch(route(partner), workers=1, limits={"connections": 100, "connections_per_address": 3})
+    other = socket.create_connection(("127.0.0.1", gw.port), 10, source_address=("127.0.0.9", 0))
+    silent = hold(gw, 3)
+    with gw.connect() as fourth:
+        assert silent[0].ended()
+        assert all(connection.silent(0.05) for connection in silent[1:]), "only one was over"
+        fourth.send(request("POST", f"/pay/{mark}-x", fenced(5, mark), b"x"))
+        expect.relayed(fourth.receive())
+    calls = [gw.send_off(f"/pay/{mark}", 5, f"{mark}-{i}") for i in range(3)]
+    partner.wait_seen(mark, 3)
+    with gw.connect() as refused:
+        answer = refused.receive()
+        expect.refusal(answer, 503, "overloaded")
+        assert "limits.connections_per_address" in answer.json["detail"]
+    other.sendall(request("POST", f"/pay/{mark}-other", fenced(5, mark), b"x"))
+    assert other.recv(65536).startswith(b"HTTP/1.1 200")
+    other.close()
+    held.release()
+    for call in calls:
+        expect.relayed(call.result(10))
