@@ -3,17 +3,17 @@ gateway under load."""
 
 import itertools
 import json
+import os
 import pathlib
 import signal
 import subprocess
 import threading
-import time
 
 import pytest
 
 import expect
 from client import Closed, fenced, request
-from gateway import BINARY, eventually, route, run
+from gateway import BINARY, PATIENCE, eventually, route, run
 
 WORKERS = 6
 
@@ -63,8 +63,22 @@ class Load:
 
     def killed(self):
         """A connection ends a moment before its process is gone."""
-        time.sleep(0.2)
-        return self.gate.process.poll() is not None
+        try:
+            self.gate.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def goes_on(self, calls):
+        """Until each key has had that many more calls."""
+        before = dict(self.told)
+        eventually(lambda: self.trouble or all(self.told[key] >= before[key] + calls for key in before), what="the load")
+
+    def settled(self):
+        """Until data.mdb has what was told before: of two settlings the second one began after now."""
+        for _ in range(2):
+            before = os.stat(self.gate.store / "data.mdb").st_mtime_ns
+            eventually(lambda: os.stat(self.gate.store / "data.mdb").st_mtime_ns != before, what="a settling")
 
 
 @pytest.fixture
@@ -129,7 +143,7 @@ LOOKS = (look_at_fences, look_at_audit, look_at_doubts, look_at_verify, look_at_
 def test_commands_after_a_kill(gate, tmp_path, first):
     """Each as the first one, since that is the one that finds data.mdb without what the journal has."""
     with Load(gate) as load:
-        time.sleep(0.15)
+        load.goes_on(20)
         gate.kill()
     for number in range(len(LOOKS)):
         LOOKS[(first + number) % len(LOOKS)](gate, load, tmp_path / f"copy-{number}")
@@ -146,7 +160,7 @@ def test_kill_after_kill(gate):
     first = 1
     for _ in range(6):
         with Load(gate, first) as load:
-            time.sleep(0.05)
+            load.goes_on(5)
             gate.kill()
         gate.start()
         for key, token in load.told.items():
@@ -190,7 +204,7 @@ def test_a_reader_outlives_the_gateway(gate, mark):
         first = 1
         for _ in range(3):
             with Load(gate, first) as load:
-                time.sleep(0.1)
+                load.goes_on(10)
                 gate.kill()
             gate.start()
             first = max(load.sent.values()) + 1
@@ -325,11 +339,10 @@ def test_no_start_with_an_older_journal(gate):
     """A copy from before changes that data.mdb has, and from before others that only the journal had."""
     journal = gate.store / "journal"
     with Load(gate) as load:
-        time.sleep(0.3)  # data.mdb is settled in between
+        load.settled()
         older = journal.read_bytes()
-        before = dict(load.told)
-        eventually(lambda: all(load.told[key] > before[key] + 20 for key in before), what="the load")
-        time.sleep(0.6)
+        load.goes_on(20)
+        load.settled()
         gate.kill()
     newer = journal.read_bytes()
     assert older[:4096] == newer[:4096]
