@@ -6,6 +6,7 @@
  */
 #include "config/config.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -198,14 +199,48 @@ static bool is_any_address(const char *address)
     return strcmp(address, "0.0.0.0") == 0 || strcmp(address, "::") == 0;
 }
 
+/* Does a call to this host reach a listener on `address`, as far as the text tells? */
+static bool reaches(const struct conf_authority *host, const char *address)
+{
+    char literal[INET6_ADDRSTRLEN];
+    size_t cut = host->host_len > 2 && host->host[0] == '[';
+    snprintf(literal, sizeof literal, "%.*s", (int)(host->host_len - 2 * cut), host->host + cut);
+    bool loopback = conf_host_is_loopback(host->host, host->host_len);
+    if (strcmp(literal, address) == 0 || is_any_address(literal))
+        return true;
+    if (is_any_address(address))
+        return loopback;
+    return loopback && !conf_is_ip(literal) && conf_host_is_loopback(address, strlen(address));
+}
+
+/* A call to an own listener would come back as a request, and go out again. */
+static void check_not_own(struct conf_reader *reader, const struct conf_where *at, const struct config *config,
+                          const struct config_route *route)
+{
+    const struct conf_where upstream = {at, "upstream", 0};
+    struct conf_authority host;
+    const char *scheme_end = strstr(route->upstream_origin, "://") + 3;
+    if (conf_authority_problem(scheme_end, strlen(scheme_end), false, &host) != NULL)
+        return;
+    if (host.port == 0)
+        host.port = strncmp(route->upstream_origin, "https:", 6) == 0 ? 443 : 80;
+    if (host.port == config->listen_port && reaches(&host, config->listen_address))
+        conf_fail(reader, &upstream, "expected a partner, this is the gateway's own \"listen\"");
+    else if (host.port == config->admin_port && reaches(&host, config->admin_address))
+        conf_fail(reader, &upstream, "expected a partner, this is the gateway's own \"admin\"");
+}
+
 static void check_listeners(struct conf_reader *reader, const struct conf_where *root, const struct config *config)
 {
-    const struct conf_where admin = {root, "admin", 0};
+    const struct conf_where admin = {root, "admin", 0}, routes = {root, "routes", 0};
     const char *a = config->listen_address, *b = config->admin_address;
     if (config->admin_port != 0 && config->admin_port == config->listen_port &&
         (strcmp(a, b) == 0 || is_any_address(a) || is_any_address(b)))
         conf_fail(reader, &(struct conf_where){&admin, "port", 0}, "expected another port than that of \"listen\", %u",
                   (unsigned)config->listen_port);
+    for (size_t i = 0; i < config->route_count && !reader->failed; i++)
+        if (config->routes[i].upstream_origin != NULL)
+            check_not_own(reader, &(struct conf_where){&routes, NULL, i}, config, &config->routes[i]);
 }
 
 /* The key that ends at `position`: jansson tells where a doubled key is, and only sometimes its name. */

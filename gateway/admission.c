@@ -1,6 +1,7 @@
 /*
- * gateway/admission.c - what the head of a request settles by itself, in the contract's order: framing, route, size,
- * shutdown and load, missing token, missing key, malformed token, malformed key. The store and the fence come later.
+ * gateway/admission.c - what the head of a request settles by itself, in the contract's order: framing, route, loop,
+ * size, shutdown and load, missing token, missing key, malformed token, malformed key. The store and the fence come
+ * later.
  */
 #include <stdio.h>
 #include <string.h>
@@ -165,6 +166,8 @@ enum reason request_judge_head(struct request *request, struct screened *screene
         reason = find_route(request, screened);
     if (reason != REASON_NONE)
         return reason;
+    if (headers_passed_by(fields, count, request->worker->gateway->via + GATEWAY_VIA_PROTOCOL))
+        return REASON_LOOP_DETECTED;
     headers_find_fence(fields, count, request->route->config->token_header, request->route->config->key_header,
                        screened);
     if (screened->connection_names_fence)

@@ -60,9 +60,9 @@ static struct header_field of_set(const struct config_header *set)
 }
 
 static bool add_lines(struct arena *arena, const struct config_route *route, const struct hop_names *hops,
-                      const struct header_field *fields, size_t count, struct forward *out)
+                      const struct header_field *fields, size_t count, const char *passed_by, struct forward *out)
 {
-    static const struct header_field via = {"Via", 3, "1.1 fencegate", 13};
+    const struct header_field via = {"Via", 3, passed_by, strlen(passed_by)};
     size_t most = line_len(&via);
     for (size_t i = 0; i < count; i++)
         most += line_len(&fields[i]);
@@ -86,7 +86,7 @@ static bool add_lines(struct arena *arena, const struct config_route *route, con
 
 enum forward_error forward_build(struct arena *arena, const struct config_route *route,
                                  const struct header_field *fields, size_t count, const struct target *target,
-                                 struct forward *out)
+                                 const char *via, struct forward *out)
 {
     struct hop_names hops;
     hop_names_collect(fields, count, &hops);
@@ -97,5 +97,5 @@ enum forward_error forward_build(struct arena *arena, const struct config_route 
     *out = (struct forward){.target = text};
     if (text == NULL || route_rewrite(route, target, text, cap) == 0)
         return FORWARD_NO_MEMORY;
-    return add_lines(arena, route, &hops, fields, count, out) ? FORWARD_OK : FORWARD_NO_MEMORY;
+    return add_lines(arena, route, &hops, fields, count, via, out) ? FORWARD_OK : FORWARD_NO_MEMORY;
 }

@@ -24,9 +24,10 @@ struct forward {
 enum forward_error { FORWARD_OK, FORWARD_NO_MEMORY, FORWARD_MALFORMED };
 
 /* End-to-end fields in their order, without Host and (unless the route lets them through) the fencing headers, route
- * rules applied, Via added. FORWARD_MALFORMED: Connection names more fields than can be followed. */
+ * rules applied, Via added with the value `via`. FORWARD_MALFORMED: Connection names more fields than can be followed.
+ */
 enum forward_error forward_build(struct arena *arena, const struct config_route *route,
                                  const struct header_field *fields, size_t count, const struct target *target,
-                                 struct forward *out) __attribute__((warn_unused_result));
+                                 const char *via, struct forward *out) __attribute__((warn_unused_result));
 
 #endif

@@ -380,3 +380,23 @@ bool header_line_split(const char *line, size_t len, struct header_field *out)
     *out = field;
     return true;
 }
+
+static bool has_word(const char *text, size_t len, const char *word)
+{
+    size_t word_len = strlen(word);
+    for (size_t at = 0; at < len;) {
+        size_t span = token_span(text + at, len - at);
+        if (span == word_len && strncasecmp(text + at, word, span) == 0)
+            return true;
+        at += span == 0 ? 1 : span;
+    }
+    return false;
+}
+
+bool headers_passed_by(const struct header_field *fields, size_t count, const char *pseudonym)
+{
+    for (size_t i = 0; i < count; i++)
+        if (header_is(&fields[i], "Via") && has_word(fields[i].value, fields[i].value_len, pseudonym))
+            return true;
+    return false;
+}

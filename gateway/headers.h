@@ -60,6 +60,10 @@ void headers_screen(const struct header_field *fields, size_t count, const char 
 void headers_find_fence(const struct header_field *fields, size_t count, const char *token_header,
                         const char *key_header, struct screened *out);
 
+/* Does a Via field name this proxy (RFC 9110 section 7.6.3)? Found wherever it stands as a word: in any case, in a
+ * list, in a comment. */
+bool headers_passed_by(const struct header_field *fields, size_t count, const char *pseudonym);
+
 /* What headers_pass() may let through: names listed in the message's own Connection fields, collected once. */
 struct hop_names {
     struct header_field item[32]; /* name, name_len used */

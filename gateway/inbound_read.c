@@ -134,7 +134,7 @@ static bool body_fits(const struct request *request, uint64_t more)
 static void too_large(struct connection *conn)
 {
     enum reason refusal = conn->request->refusal; /* of several refusals the first one counts */
-    bool earlier = refusal == REASON_MALFORMED_REQUEST || refusal == REASON_NO_ROUTE;
+    bool earlier = refusal == REASON_MALFORMED_REQUEST || refusal == REASON_NO_ROUTE || refusal == REASON_LOOP_DETECTED;
     stop_early(conn, earlier ? refusal : REASON_BODY_TOO_LARGE);
 }
 
@@ -224,7 +224,9 @@ static enum reason look_at_head(struct request *request, const struct head *head
     if (request->route->config->kind == ROUTE_SMTP)
         return mail_request_take_head(request, fields, head->count) ? REASON_NONE : REASON_OVERLOADED;
     const struct target *target = request->webhook != NULL ? &request->webhook->parts : &request->target;
-    switch (forward_build(&request->arena, request->route->config, fields, head->count, target, &request->forward)) {
+    const char *via = request->worker->gateway->via;
+    switch (
+        forward_build(&request->arena, request->route->config, fields, head->count, target, via, &request->forward)) {
     case FORWARD_OK: return REASON_NONE;
     case FORWARD_NO_MEMORY: return REASON_OVERLOADED;
     case FORWARD_MALFORMED: break;

@@ -50,6 +50,9 @@ static const char *const general_detail[REASON_COUNT] = {
     [REASON_PREDECESSOR_IN_FLIGHT] = "A call with an older token for this key was still in flight at the end of the "
                                      "route's drain_timeout. Nothing was sent; repeat the call.",
     [REASON_NO_ROUTE] = "No route matches this host and path.",
+    [REASON_LOOP_DETECTED] =
+        "The request's Via header names this gateway: an upstream or a webhook's target leads back to "
+        "it. Nothing was sent.",
     [REASON_BODY_TOO_LARGE] = "The request body is larger than limits.body allows.",
     [REASON_HEADERS_TOO_LARGE] = "The request headers are larger than limits.headers allows, or too many.",
     [REASON_OVERLOADED] = "A limit on connections, calls in flight or buffered bytes is reached, or the route's "

@@ -211,6 +211,8 @@ static int open_store(struct server *server)
         poll(NULL, 0, POLL_MS); /* a command may have the store for the moment */
     if (error != STORE_OK)
         return complain(EXIT_STORE, why);
+    snprintf(server->gateway.via, sizeof server->gateway.via, "1.1 fencegate-%08" PRIx32,
+             (uint32_t)store_id(server->gateway.store));
     admin_address_remove(config->store_path); /* of a gateway that was killed: nobody may be sent there any more */
     return 0;
 }

@@ -26,13 +26,15 @@ struct store_reader;
 struct upstream;
 
 /* What all workers share. Made before they start, freed after they were joined. */
+enum { GATEWAY_VIA_PROTOCOL = 4, GATEWAY_VIA_MAX = 24 }; /* length of "1.1 " */
 struct gateway {
     struct store *store;
     struct gate *gate;
-    struct places places;   /* of limits.connections */
-    atomic_uint in_flight;  /* requests past their body whose call has not ended, against limits.in_flight */
-    atomic_uint unsettled;  /* requests past their body whose outcome is not recorded: a shutdown waits for them */
-    atomic_ullong buffered; /* bytes of bodies held, against limits.buffered */
+    char via[GATEWAY_VIA_MAX]; /* of the Via field of a call: "1.1 fencegate-1a2b3c4d", by the store's id */
+    struct places places;      /* of limits.connections */
+    atomic_uint in_flight;     /* requests past their body whose call has not ended, against limits.in_flight */
+    atomic_uint unsettled;     /* requests past their body whose outcome is not recorded: a shutdown waits for them */
+    atomic_ullong buffered;    /* bytes of bodies held, against limits.buffered */
     atomic_uint connections_max, in_flight_max; /* the limits in force, for those who only look */
     atomic_ullong buffered_max;
     atomic_bool shutting_down;

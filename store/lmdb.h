@@ -21,7 +21,7 @@ enum db_table {
     DB_UNKNOWN,      /* id of an effect recorded `unknown` -> resolved (1), id of the record that says so (8) */
     DB_META, /* "format", "next_id", "removed" (the highest id that was removed from the audit) -> 8 bytes; "floor" ->
               * token (8), time (8); "clock" -> time trusted last (8), how long a leap had lasted (8); "journal" -> id
-              * (8), sequence (8), place (8; not when the journal is done with) */
+              * (8), sequence (8), place (8; not when the journal is done with); "store_id" -> 8 random bytes */
     DB_TABLE_COUNT,
 };
 
@@ -84,6 +84,9 @@ enum store_error db_make(const char *file, uint64_t max_size, char *why, size_t 
     __attribute__((warn_unused_result));
 void db_close(struct db **db);
 struct db_floor db_floor(const struct db *db);
+/* Random, made when a folder is opened for writing and has none; 0 for what is open in another way. */
+uint64_t db_id(const struct db *db);
+void db_forget_id(struct db_txn *txn); /* the next opening makes another one */
 /* Writes floor and format version; in force when the store is opened anew. */
 void db_put_floor(struct db_txn *txn, struct db_floor floor);
 struct db_journal db_journal(struct db_txn *txn);

@@ -18,6 +18,7 @@ struct db {
     bool file;     /* opened as a file, without locks */
     bool unlocked; /* reading without LMDB's locks: nobody serves it as long as it is open */
     struct db_floor floor;
+    uint64_t id;            /* 0: not open for writing */
     bool copy;              /* a copy that is being made: its journal is another's */
     bool making;            /* a file that is being made: it has no tables yet */
     atomic_uint commits;    /* begun by this process; see db_read_begin() */

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -36,6 +37,7 @@ static const char *const table_names[DB_TABLE_COUNT] = {
 static const struct slice format_key = {"format", 6};
 static const struct slice floor_key = {"floor", 5};
 static const struct slice journal_key = {"journal", 7};
+static const struct slice id_key = {"store_id", 8};
 
 /* A sparse lock file would be a trap on a full disk: LMDB writes into it through a mapping, and a page that can't be
  * had is SIGBUS there. So its blocks are taken before. Only before: to open and close the file once LMDB has it open
@@ -170,6 +172,25 @@ static int read_version(const struct db *db, MDB_txn *txn, uint64_t *version, bo
     return 0;
 }
 
+/* Read, or drawn: stores from before there were ids, restored ones and new ones have none. */
+static int read_id(struct db *db, MDB_txn *txn)
+{
+    char bytes[8];
+    MDB_val key = lmdb_val(id_key), value;
+    int rc = mdb_get(txn, db->table[DB_META], &key, &value);
+    if (rc == MDB_NOTFOUND) {
+        if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
+            return errno;
+        value = (MDB_val){sizeof bytes, bytes};
+        rc = mdb_put(txn, db->table[DB_META], &key, &value, 0);
+    } else if (rc == 0 && value.mv_size != sizeof bytes) {
+        return MDB_INVALID;
+    }
+    if (rc == 0)
+        db->id = get_u64(value.mv_data);
+    return rc;
+}
+
 /* Opens the tables, or makes them together with the format version: only in a file that is being made, since a store
  * that has lost them would come back as an empty one. *version is 0 when there is none. */
 static int open_tables(struct db *db, MDB_txn *txn, uint64_t *version)
@@ -208,7 +229,10 @@ static int open_tables(struct db *db, MDB_txn *txn, uint64_t *version)
     rc = read_version(db, txn, version, &journal);
     if (rc == 0 && journal && db->file && !db->copy)
         return LACKS_JOURNAL;
-    return rc == 0 ? read_floor(db, txn, *version) : rc;
+    if (rc == 0)
+        rc = read_floor(db, txn, *version);
+    bool known = *version == DB_FORMAT_PLAIN || *version == DB_FORMAT_FLOOR; /* nothing is written into another one */
+    return rc == 0 && known && !db->readonly && !db->file ? read_id(db, txn) : rc;
 }
 
 static int open_tables_txn(struct db *db, uint64_t *version)
@@ -345,6 +369,16 @@ void db_close(struct db **db)
 struct db_floor db_floor(const struct db *db)
 {
     return db->floor;
+}
+
+uint64_t db_id(const struct db *db)
+{
+    return db->id;
+}
+
+void db_forget_id(struct db_txn *txn)
+{
+    db_delete(txn, DB_META, id_key);
 }
 
 void db_put_floor(struct db_txn *txn, struct db_floor floor)

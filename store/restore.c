@@ -150,6 +150,7 @@ static enum store_error skip_ids(struct job *job)
     struct batch batch;
     batch_begin(&batch, job->db, &job->scratch);
     batch.next_id += IDS_LEFT_OUT;
+    db_forget_id(&batch.txn); /* the gateway of the store that was backed up may run beside this one's */
     return batch_commit(&batch);
 }
 

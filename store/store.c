@@ -199,6 +199,11 @@ void store_submit_list(struct store *store, struct store_op *first, struct store
         writer_refuse(first, STORE_CLOSED);
 }
 
+uint64_t store_id(const struct store *store)
+{
+    return db_id(store->db);
+}
+
 void store_submit(struct store *store, struct store_op *op)
 {
     store_submit_list(store, op, op);

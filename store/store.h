@@ -196,6 +196,8 @@ bool store_behind(const struct store *store);
 bool store_served(const char *path); /* true also when it may not look */
 /* Finishes what was submitted, then closes. Readers must be closed before. Clears *store. */
 void store_close(struct store **store);
+/* Random; stays with the store. A restored copy has another one. */
+uint64_t store_id(const struct store *store);
 
 void store_submit(struct store *store, struct store_op *op);
 /* Several in one step, in this order: linked by `next` from `first` to `last`. */

@@ -3,6 +3,8 @@
 import gzip
 import os
 import random
+import re
+import socket
 import threading
 import time
 
@@ -179,7 +181,7 @@ def test_end_to_end_headers_pass_in_order_and_nothing_is_added(gw, partner, mark
     own = [(n, v.encode("latin-1").decode()) for n, v in got.headers if n.lower() not in ("host", "via", "content-length")]
     assert own == END_TO_END
     assert got.get("Host") == f"127.0.0.1:{partner.port}"
-    assert got.get("Via") == "1.1 fencegate"
+    assert re.fullmatch("1.1 fencegate-[0-9a-f]{8}", got.get("Via"))
     assert got.get("Content-Length") == "2"
 
 
@@ -206,7 +208,58 @@ def test_several_connection_headers_count(gw, partner, mark):
 
 def test_via_is_added_behind_others(gw, partner, mark):
     got, _ = sent(gw, partner, mark, f"/pay/{mark}", 5, mark, headers=[("Via", "1.0 first")])
-    assert ", ".join(got.all("Via")) == "1.0 first, 1.1 fencegate"
+    assert re.fullmatch("1.0 first, 1.1 fencegate-[0-9a-f]{8}", ", ".join(got.all("Via")))
+
+
+def own_name(gw, partner, mark):
+    got, _ = sent(gw, partner, mark + "-via", f"/pay/{mark}-via", 5, mark + "-via")
+    return got.get("Via").split(" ")[1]
+
+
+@pytest.mark.parametrize("form", ["1.1 {}", "HTTP/1.1 {} (a comment)", "1.0 first,1.1 {},2 last", "1.1 FENCEGATE-{hex}"])
+def test_a_call_that_comes_back_is_508(gw, partner, mark, form):
+    name = own_name(gw, partner, mark)
+    via = ("Via", form.format(name, hex=name[-8:].upper()))
+    answer = gw.call(f"/pay/{mark}", None, mark, headers=[("Via", "1.1 other"), via], body=b"x")  # before the token is missed
+    expect.refusal(answer, 508, "loop-detected")
+    answer = gw.call(f"/off/{mark}", 5, mark, headers=[via], method="GET")
+    expect.refusal(answer, 508, "loop-detected")
+    assert partner.seen(mark) == [] and gw.fence(mark) is None
+
+
+@pytest.mark.parametrize("via", ["1.1 fencegate", "1.1 fencegate-", "1.1 {}0", "1.1 x{}", "1.1 fencegate-zzzzzzzz"])
+def test_another_gateway_s_name_is_no_loop(gw, partner, mark, via):
+    value = via.format(own_name(gw, partner, mark))
+    got, _ = sent(gw, partner, mark, f"/pay/{mark}", 5, mark, headers=[("Via", value)])
+    assert got.all("Via")[0] == value
+
+
+def lead_back(door, port):
+    """Passes the bytes of one connection on to the gateway, and its answer back."""
+    inner, _ = door.accept()
+    with inner, socket.create_connection(("127.0.0.1", port)) as outer:
+        def pump(source, sink):
+            while data := source.recv(65536):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+        back = threading.Thread(target=pump, args=(outer, inner))
+        back.start()
+        pump(inner, outer)
+        back.join()
+
+
+def test_an_upstream_that_leads_back_is_asked_once(launch, partner, mark):
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        gw = launch({"name": "loop", "path": "/", "upstream": f"http://127.0.0.1:{door.getsockname()[1]}"})
+        detour = threading.Thread(target=lead_back, args=(door, gw.port))
+        detour.start()
+        answer = gw.call(f"/{mark}", 5, mark, body=b"x")
+        records = gw.wait_audit(key=mark)
+        gw.end()
+        detour.join()
+    assert (answer.status, answer.get("Fencegate-Effect"), answer.json["reason"]) == (508, "sent", "loop-detected")
+    (found,) = records
+    expect.record(found, kind="sent", status=508, upstream_status=508)
 
 
 def test_a_body_passes_byte_for_byte(gw, partner, mark):

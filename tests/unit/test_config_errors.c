@@ -352,11 +352,57 @@ static void bad_tls(void **state)
     CHECK_BAD(rows);
 }
 
+#define TO(listeners, upstream) "{" listeners ", 'routes': [{'name': 'a', 'path': '/a', 'upstream': '" upstream "'}]}"
+#define LISTEN(address, port) "'listen': {'address': '" address "', 'port': " port "}"
+#define ADMIN(address, port) "'admin': {'address': '" address "', 'port': " port "}"
+#define OWN "$.routes[0].upstream: expected a partner, this is the gateway's own \"listen\"|"
+
+static void an_own_listener_is_no_upstream(void **state)
+{
+    static const struct bad rows[] = {
+        {TO(LISTEN("127.0.0.1", "9000"), "http://127.0.0.1:9000"), OWN},
+        {TO(LISTEN("127.0.0.1", "9000"), "https://127.0.0.1:9000/x"), OWN},
+        {TO(LISTEN("127.0.0.1", "9000"), "http://localhost:9000"), OWN},
+        {TO(LISTEN("127.0.0.1", "9000"), "http://0.0.0.0:9000"), OWN},
+        {TO(LISTEN("0.0.0.0", "80"), "http://localhost"), OWN},
+        {TO(LISTEN("0.0.0.0", "443"), "https://127.0.0.7"), OWN},
+        {TO(LISTEN("::", "9000"), "http://[::1]:9000"), OWN},
+        {TO(LISTEN("::1", "9000"), "http://[::1]:9000"), OWN},
+        {TO(LISTEN("::1", "9000"), "http://localhost:9000"), OWN},
+        {TO(LISTEN("10.1.2.3", "9000"), "http://10.1.2.3:9000"), OWN},
+        {TO(ADMIN("127.0.0.1", "9000"), "http://127.0.0.1:9000"),
+         "$.routes[0].upstream: expected a partner, this is the gateway's own \"admin\"|"},
+        {"{" LISTEN("127.0.0.1", "587") ", 'routes': [{'name': 'a', 'path': '/a', 'kind': 'smtp', 'upstream': "
+                                        "'smtp://localhost'}]}",
+         OWN},
+    };
+    static const char *const others[] = {
+        TO(LISTEN("127.0.0.1", "9000"), "http://127.0.0.1:9001"),
+        TO(LISTEN("127.0.0.1", "9000"), "http://127.0.0.2:9000"),
+        TO(LISTEN("127.0.0.1", "9000"), "http://partner.example:9000"),
+        TO(LISTEN("10.1.2.3", "9000"), "http://localhost:9000"),
+        TO(LISTEN("10.1.2.3", "9000"), "http://10.1.2.4:9000"),
+        TO(LISTEN("0.0.0.0", "9000"), "http://10.1.2.4:9000"),
+        TO(LISTEN("127.0.0.1", "0"), "http://127.0.0.1:9000"),
+    };
+    (void)state;
+    CHECK_BAD(rows);
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        const struct config *config = load_good(others[i]);
+        config_unref(&config);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bad_syntax), cmocka_unit_test(bad_top_level),           cmocka_unit_test(bad_route),
-        cmocka_unit_test(bad_places), cmocka_unit_test(bad_headers_and_secrets), cmocka_unit_test(bad_tls),
+        cmocka_unit_test(bad_syntax),
+        cmocka_unit_test(bad_top_level),
+        cmocka_unit_test(bad_route),
+        cmocka_unit_test(bad_places),
+        cmocka_unit_test(bad_headers_and_secrets),
+        cmocka_unit_test(bad_tls),
+        cmocka_unit_test(an_own_listener_is_no_upstream),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -53,7 +53,7 @@ static enum forward_error build_with(const char *raw_target, const char *const *
             (struct header_field){lines[count], (size_t)(colon - lines[count]), colon + 2, strlen(colon + 2)};
     }
     assert_int_equal(target_split(raw_target, strlen(raw_target), &target), TARGET_OK);
-    return forward_build(&arena, &route, field, count, &target, &forward);
+    return forward_build(&arena, &route, field, count, &target, "1.1 fencegate-0000002a", &forward);
 }
 #define BUILD(...) assert_int_equal(build_with("/pay/x", (const char *const[]){__VA_ARGS__, NULL}), FORWARD_OK)
 
@@ -74,21 +74,21 @@ static void order_and_repeats_stay(void **state)
     (void)state;
     BUILD("X-B: 2", "Accept: */*", "X-A: 1", "X-B: 1", "content-TYPE: text/plain", "Cookie: a=b; c");
     EXPECT("X-B: 2", "Accept: */*", "X-A: 1", "X-B: 1", "content-TYPE: text/plain", "Cookie: a=b; c",
-           "Via: 1.1 fencegate");
+           "Via: 1.1 fencegate-0000002a");
 }
 
 static void a_client_s_via_stays_before_ours(void **state)
 {
     (void)state;
     BUILD("Via: 1.0 other");
-    EXPECT("Via: 1.0 other", "Via: 1.1 fencegate");
+    EXPECT("Via: 1.0 other", "Via: 1.1 fencegate-0000002a");
 }
 
 static void nothing_but_via(void **state)
 {
     (void)state;
     assert_int_equal(build_with("/pay", (const char *const[]){NULL}), FORWARD_OK);
-    EXPECT("Via: 1.1 fencegate");
+    EXPECT("Via: 1.1 fencegate-0000002a");
 }
 
 static void hop_by_hop_fields_go(void **state)
@@ -97,7 +97,7 @@ static void hop_by_hop_fields_go(void **state)
     BUILD("Host: gw", "Connection: close", "keep-alive: 5", "Proxy-Connection: x", "Proxy-Authenticate: x",
           "Proxy-Authorization: x", "TE: trailers", "Trailer: X", "Transfer-Encoding: chunked", "UPGRADE: h2c",
           "Content-Length: 5", "Expect: 100-continue", "X-Stays: 1", "Hosts: 1", "T: 1");
-    EXPECT("X-Stays: 1", "Hosts: 1", "T: 1", "Via: 1.1 fencegate");
+    EXPECT("X-Stays: 1", "Hosts: 1", "T: 1", "Via: 1.1 fencegate-0000002a");
 }
 
 static void fields_that_connection_names_go(void **state)
@@ -105,7 +105,7 @@ static void fields_that_connection_names_go(void **state)
     (void)state;
     BUILD("X-One: 1", "X-Two: 2", "Connection: keep-alive, x-one ,, X-Three", "X-Three: 3", "connection: X-Four",
           "X-Four: 4", "X-One-More: 5", "X-One: again");
-    EXPECT("X-Two: 2", "X-One-More: 5", "Via: 1.1 fencegate");
+    EXPECT("X-Two: 2", "X-One-More: 5", "Via: 1.1 fencegate-0000002a");
 }
 
 static void connection_names_too_much(void **state)
@@ -123,14 +123,14 @@ static void fencing_headers_go_unless_let_through(void **state)
 {
     (void)state;
     BUILD("Fencing-Token: 42", "workflow-key: order-17", "Fencing-Tokens: 1", "X-A: 1");
-    EXPECT("Fencing-Tokens: 1", "X-A: 1", "Via: 1.1 fencegate");
+    EXPECT("Fencing-Tokens: 1", "X-A: 1", "Via: 1.1 fencegate-0000002a");
     route.forward_fencing_headers = true;
     BUILD("Fencing-Token: 042", "workflow-key: order-17");
-    EXPECT("Fencing-Token: 042", "workflow-key: order-17", "Via: 1.1 fencegate");
+    EXPECT("Fencing-Token: 042", "workflow-key: order-17", "Via: 1.1 fencegate-0000002a");
     route.forward_fencing_headers = false;
     route.token_header = "X-Lease";
     BUILD("Fencing-Token: 42", "x-lease: 42");
-    EXPECT("Fencing-Token: 42", "Via: 1.1 fencegate");
+    EXPECT("Fencing-Token: 42", "Via: 1.1 fencegate-0000002a");
 }
 
 static void the_route_sets_and_removes(void **state)
@@ -142,7 +142,7 @@ static void the_route_sets_and_removes(void **state)
     route.set_header_count = 2;
     route.remove_headers = remove;
     BUILD("authorization: Bearer of-the-worker", "cookie: a", "X-A: 1", "Cookies: 1", "Authorization: again");
-    EXPECT("X-A: 1", "Cookies: 1", "Authorization: Bearer secret", "X-Team: billing", "Via: 1.1 fencegate");
+    EXPECT("X-A: 1", "Cookies: 1", "Authorization: Bearer secret", "X-Team: billing", "Via: 1.1 fencegate-0000002a");
 }
 
 static void a_set_type_replaces_the_given(void **state)
@@ -152,7 +152,7 @@ static void a_set_type_replaces_the_given(void **state)
     route.set_headers = set;
     route.set_header_count = 2;
     BUILD("Accept: */*");
-    EXPECT("content-type: application/json", "accept: text/html", "Via: 1.1 fencegate");
+    EXPECT("content-type: application/json", "accept: text/html", "Via: 1.1 fencegate-0000002a");
 }
 
 static void a_removed_accept_is_gone(void **state)
@@ -161,14 +161,14 @@ static void a_removed_accept_is_gone(void **state)
     (void)state;
     route.remove_headers = remove;
     BUILD("Accept: */*");
-    EXPECT("Via: 1.1 fencegate");
+    EXPECT("Via: 1.1 fencegate-0000002a");
 }
 
 static void empty_values(void **state)
 {
     (void)state;
     BUILD("X-Empty: ", "X-Semicolon: ;", "X-Colon: :");
-    EXPECT("X-Empty:", "X-Semicolon: ;", "X-Colon: :", "Via: 1.1 fencegate");
+    EXPECT("X-Empty:", "X-Semicolon: ;", "X-Colon: :", "Via: 1.1 fencegate-0000002a");
 }
 
 static void targets(void **state)
@@ -207,11 +207,11 @@ static void everything_is_copied(void **state)
     struct target target;
     (void)state;
     assert_int_equal(target_split(raw, strlen(raw), &target), TARGET_OK);
-    assert_int_equal(forward_build(&arena, &route, &field, 1, &target, &forward), FORWARD_OK);
+    assert_int_equal(forward_build(&arena, &route, &field, 1, &target, "1.1 fencegate-0000002a", &forward), FORWARD_OK);
     memset(name, '#', sizeof name);
     memset(value, '#', sizeof value);
     memset(raw, '#', sizeof raw);
-    EXPECT("X-Name: value", "Via: 1.1 fencegate");
+    EXPECT("X-Name: value", "Via: 1.1 fencegate-0000002a");
     assert_string_equal(forward.target, "/path?q");
 }
 
@@ -227,7 +227,8 @@ static void many_large_fields(void **state)
     for (size_t i = 0; i < FIELDS; i++)
         field[i] = (struct header_field){"X-Many", 6, value, i * 6};
     assert_int_equal(target_split("/pay", 4, &target), TARGET_OK);
-    assert_int_equal(forward_build(&arena, &route, field, FIELDS, &target, &forward), FORWARD_OK);
+    assert_int_equal(forward_build(&arena, &route, field, FIELDS, &target, "1.1 fencegate-0000002a", &forward),
+                     FORWARD_OK);
     const char *at = forward.lines;
     for (size_t i = 0; i < FIELDS; i++) {
         size_t len = i == 0 ? 7 : 8 + i * 6; /* "X-Many:", "X-Many: v..." */
@@ -237,7 +238,7 @@ static void many_large_fields(void **state)
         assert_memory_equal(at + len, "\r\n", 2);
         at += len + 2;
     }
-    assert_int_equal(forward.lines_len, (size_t)(at - forward.lines) + strlen("Via: 1.1 fencegate\r\n"));
+    assert_int_equal(forward.lines_len, (size_t)(at - forward.lines) + strlen("Via: 1.1 fencegate-0000002a\r\n"));
 }
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)

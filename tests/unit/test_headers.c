@@ -285,6 +285,26 @@ static bool to_client(const char *name, const struct hop_names *hops)
     return headers_pass_response(&field, hops);
 }
 
+static void a_proxy_is_found_in_via(void **state)
+{
+    static const struct {
+        const char *value;
+        bool found;
+    } rows[] = {
+        {"1.1 us", true},     {"1.0 a, HTTP/1.1 us", true}, {"1.1 us (what it is)", true},
+        {"1.1 a (us)", true}, {"1.1 US,1.1 b", true},       {"us", true},
+        {"1.1 usa", false},   {"1.1 us-2", false},          {"1.1 x.us", false},
+        {"", false},          {"1.1 u s", false},           {"1.1 u", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const struct header_field fields[] = {
+            FIELD("Vias", "1.1 us"), FIELD("via", "1.1 other"), {"VIA", 3, rows[i].value, strlen(rows[i].value)}};
+        if (headers_passed_by(fields, 3, "us") != rows[i].found)
+            fail_msg("\"%s\"", rows[i].value);
+    }
+}
+
 static void what_passes(void **state)
 {
     static const char *const never[] = {
@@ -426,13 +446,21 @@ static void each_byte_of_a_value(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_request),   cmocka_unit_test(names_and_values),
-        cmocka_unit_test(content_length), cmocka_unit_test(transfer_encoding),
-        cmocka_unit_test(hosts),          cmocka_unit_test(methods),
-        cmocka_unit_test(expectations),   cmocka_unit_test(fencing_headers),
-        cmocka_unit_test(what_passes),    cmocka_unit_test(too_many_hop_names),
-        cmocka_unit_test(lines),          cmocka_unit_test(trims_values),
-        cmocka_unit_test(random_fields),  cmocka_unit_test(each_byte_of_a_value),
+        cmocka_unit_test(good_request),
+        cmocka_unit_test(names_and_values),
+        cmocka_unit_test(content_length),
+        cmocka_unit_test(transfer_encoding),
+        cmocka_unit_test(hosts),
+        cmocka_unit_test(methods),
+        cmocka_unit_test(expectations),
+        cmocka_unit_test(fencing_headers),
+        cmocka_unit_test(a_proxy_is_found_in_via),
+        cmocka_unit_test(what_passes),
+        cmocka_unit_test(too_many_hop_names),
+        cmocka_unit_test(lines),
+        cmocka_unit_test(trims_values),
+        cmocka_unit_test(random_fields),
+        cmocka_unit_test(each_byte_of_a_value),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -146,7 +146,9 @@ static void test_observe(void **state)
     assert_int_not_equal(call.op.effect_id, 0);
     assert_int_equal(all_records(fx->store).count, 0);
     assert_int_equal(fence_of(fx->store, "k"), 42);
+    uint64_t id = store_id(fx->store);
     reopen(fx);
+    assert_int_equal(store_id(fx->store), id);
     struct page page = all_records(fx->store);
     assert_int_equal(page.count, 1);
     assert_int_equal(page.item[0].effect_id, call.op.effect_id);

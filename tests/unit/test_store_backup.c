@@ -265,7 +265,11 @@ static void test_restore_without_a_floor(void **state)
     assert_int_equal(contents.effects, 1);
     assert_int_equal(contents.floor, 0);
     assert_int_equal(contents.raised, 0);
+    uint64_t id = store_id(at->store.store);
+    assert_int_not_equal(id, 0);
     struct store *store = open_restored(at);
+    assert_int_not_equal(store_id(store), 0);
+    assert_int_not_equal(store_id(store), id); /* both gateways may run */
     assert_int_equal(fence_of(store, "a"), 41);
     assert_int_equal(fence_of(store, "new"), 0);
     assert_int_equal(health(store).in_doubt, 1);
