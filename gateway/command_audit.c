@@ -303,9 +303,10 @@ static const struct command_option options[] = {
 #define REASON_OF_NOT_SENT(slug, title) "  " slug ": " title "\n"
 #define REASON_OF_UNKNOWN(slug, title) "  " slug ": " title "\n"
 #define REASON_OF_SENT(slug, title) "  " slug ": " title "\n"
-static const char notes[] = "Reasons:\n"
+static const char notes[] =
+    "Reasons:\n"
 #include "gateway/reason.def"
-                            "  gateway-crash: The gateway ended with the call under way\n";
+    "  gateway-crash: The gateway ended with the call under way, or (not-sent) waiting for its turn\n";
 #undef REASON
 
 static const char *judge(const struct command_line *line)

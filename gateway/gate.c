@@ -294,6 +294,15 @@ static void cut_older(struct gate_entry *entry, uint64_t token)
             notify(other, GATE_CUT);
 }
 
+bool gate_would_wait(const struct gate_ticket *ticket)
+{
+    struct gate_entry *entry = ticket->entry;
+    pthread_mutex_lock(&entry->shard->mutex);
+    bool waits = ticket->rule != GATE_OVERLAP && older_in_flight(entry, ticket->token);
+    pthread_mutex_unlock(&entry->shard->mutex);
+    return waits;
+}
+
 enum gate_answer gate_enter(struct gate_ticket *ticket, uint64_t *highest)
 {
     struct gate_entry *entry = ticket->entry;

@@ -59,6 +59,9 @@ void gate_free(struct gate **gate);                              /* all tickets 
 bool gate_join(struct gate *gate, struct gate_ticket *ticket, struct slice ns, struct slice key)
     __attribute__((warn_unused_result));
 
+/* Would it have to wait if it entered now? A guess: what comes until then is not known. */
+bool gate_would_wait(const struct gate_ticket *ticket) __attribute__((warn_unused_result));
+
 enum gate_answer { GATE_ENTERED, GATE_MUST_WAIT, GATE_TOO_LATE };
 /* May this token start now? GATE_TOO_LATE: a higher token was accepted since it was read, *highest tells which; or the
  * fence was reset, then *highest is 0 unless there is a higher token by now. */

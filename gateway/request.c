@@ -6,10 +6,13 @@
  *   receiving ─► recording ─► done                  refused: answered when the record is durable
  *   receiving ─► looking ─► as from receiving       a webhook, while its target's addresses are looked at
  *   receiving ─► admitting ─► waiting ─► connecting ─► sent ─► settling ─► done
+ *   admitting ─► parking ─► waiting                 the intent is on disk as one that may start, and must wait
+ *   admitting, waiting ─► starting ─► connecting    the intent is on disk as one that waits, and may start
  *   sent ─► connecting                              the kernel took no byte: nothing was sent
  *
  * What is durable when: the raise and the intent at the end of admitting, a drop at the end of recording, the outcome
- * at the end of settling (or, if the process dies before, as an intent that the next start finds). The gate is told of
+ * at the end of settling (or, if the process dies before, as an intent that the next start finds). An intent that waits
+ * for an older call is no doubt after a crash: nothing of its call was sent. The gate is told of
  * a raise by the store's writer, not here.
  *
  * Leaves to others: HTTP on both sides (inbound, upstream), the order per key (gate), what is on disk (store), the
@@ -37,8 +40,10 @@ static const unsigned legal_moves[] = {
         TO(LOOKING) | TO(RECORDING) | TO(ADMITTING) | TO(WAITING) | TO(CONNECTING) | TO(SETTLING) | TO(DONE),
     [REQUEST_LOOKING] = TO(RECORDING) | TO(ADMITTING) | TO(WAITING) | TO(CONNECTING) | TO(SETTLING) | TO(DONE),
     [REQUEST_RECORDING] = TO(DONE),
-    [REQUEST_ADMITTING] = TO(WAITING) | TO(CONNECTING) | TO(SETTLING) | TO(DONE),
-    [REQUEST_WAITING] = TO(CONNECTING) | TO(SETTLING) | TO(DONE),
+    [REQUEST_ADMITTING] = TO(PARKING) | TO(WAITING) | TO(STARTING) | TO(CONNECTING) | TO(SETTLING) | TO(DONE),
+    [REQUEST_PARKING] = TO(WAITING) | TO(SETTLING) | TO(DONE),
+    [REQUEST_WAITING] = TO(STARTING) | TO(CONNECTING) | TO(SETTLING) | TO(DONE),
+    [REQUEST_STARTING] = TO(CONNECTING) | TO(SETTLING) | TO(DONE),
     [REQUEST_CONNECTING] = TO(SENT) | TO(SETTLING) | TO(DONE),
     [REQUEST_SENT] = TO(CONNECTING) | TO(SETTLING) | TO(DONE),
     [REQUEST_SETTLING] = TO(DONE),
@@ -183,13 +188,21 @@ static void on_notice(struct inbox_item *item)
     }
     if ((notices & GATE_SUPERSEDED) != 0)
         request->highest = gate_highest(ticket);
+    if (request->state == REQUEST_PARKING || request->state == REQUEST_STARTING)
+        request->notices_held |= notices;
+    else
+        request_heed(request, notices);
+}
+
+void request_heed(struct request *request, unsigned notices)
+{
     if (request->state == REQUEST_WAITING) {
         if ((notices & GATE_SUPERSEDED) != 0) {
             request_stop_waiting(request, REASON_SUPERSEDED);
         } else if ((notices & GATE_MAY_START) != 0) {
             timer_clear(&request->worker->timers, &request->timer);
             request_wait_over(request);
-            request_connect(request);
+            request_start(request);
         }
     } else if (request->state == REQUEST_CONNECTING && (notices & GATE_SUPERSEDED) != 0) {
         if (request->observe)
@@ -222,6 +235,10 @@ static void on_op_home(struct inbox_item *item)
         request_on_recorded(request);
     else if (request->state == REQUEST_ADMITTING)
         request_on_admitted(request);
+    else if (request->state == REQUEST_PARKING)
+        request_on_parked(request);
+    else if (request->state == REQUEST_STARTING)
+        request_on_started(request);
     else if (request->state == REQUEST_SETTLING)
         request_on_settled(request);
     else

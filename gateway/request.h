@@ -42,7 +42,9 @@ enum request_state {
     REQUEST_LOOKING,    /* webhook: its target's addresses are looked at; nothing is decided yet */
     REQUEST_RECORDING,  /* refused: the record of it is on its way to disk, then the answer */
     REQUEST_ADMITTING,  /* the writer decides, raises, writes the intent */
+    REQUEST_PARKING,    /* it must wait after all: its intent is marked so on disk */
     REQUEST_WAITING,    /* an older call of the key is in flight */
+    REQUEST_STARTING,   /* its turn has come: its intent is marked so on disk */
     REQUEST_CONNECTING, /* with the upstream part; no byte has left */
     REQUEST_SENT,       /* the last look is behind us: bytes may have reached the partner */
     REQUEST_SETTLING,   /* the outcome is on its way to disk */
@@ -89,11 +91,13 @@ struct request {
     uint64_t highest;
     bool raises; /* the key had a fence when it was looked up, and the token is above it */
     struct gate_ticket ticket;
-    bool joined;         /* in the gate */
-    bool notice_pending; /* left the gate with a notice on its way: memory stays until it came */
+    unsigned notices_held; /* enum gate_notice: they came while the store was marking the intent */
+    bool joined;           /* in the gate */
+    bool notice_pending;   /* left the gate with a notice on its way: memory stays until it came */
     struct store_op op;
     struct inbox_item op_item; /* op's way home */
     bool op_busy;
+    bool parked;        /* there is an intent, and on disk it waits: it may not start as it is */
     struct timer timer; /* drain timeout; later the next try to record */
     bool counted;       /* in the in-flight limits */
     bool probe;         /* the one call that an open breaker let through */

@@ -31,6 +31,77 @@ void request_connect(struct request *request)
     }
 }
 
+/* ---- the intent on disk: does its call wait, or may it start? ---- */
+
+static void mark_turn(struct request *request, bool waits)
+{
+    request->op.record.effect_id = request->effect_id;
+    request->op.admit.waits = waits;
+    request_submit(request, STORE_TURN);
+}
+
+void request_start(struct request *request)
+{
+    if (!request->parked) {
+        request_connect(request);
+        return;
+    }
+    request_move(request, REQUEST_STARTING);
+    mark_turn(request, false);
+}
+
+/* False: the request has ended. *notices came meanwhile. */
+static bool turn_is_marked(struct request *request, unsigned *notices)
+{
+    *notices = request->notices_held;
+    request->notices_held = 0;
+    if (request->op.error == STORE_OK) {
+        request->parked = request->op.admit.waits;
+        return true;
+    }
+    request->would_drop = false; /* nothing is forwarded */
+    request_settle(request, REASON_STORE_UNAVAILABLE, EFFECT_NOT_SENT);
+    return false;
+}
+
+void request_on_started(struct request *request)
+{
+    unsigned notices;
+    if (!turn_is_marked(request, &notices))
+        return;
+    if (atomic_load(&gateway_of(request)->shutting_down))
+        request_settle(request, REASON_SHUTTING_DOWN, EFFECT_NOT_SENT);
+    else if ((notices & GATE_SUPERSEDED) != 0 && !request->observe)
+        request_drop_superseded(request);
+    else
+        request_connect(request);
+}
+
+static void wait_for_turn(struct request *request)
+{
+    uint64_t waited_ms = (monotonic_us() - request->wait_began_us) / 1000,
+             most_ms = route_of(request)->drain_timeout_ms;
+    request_move(request, REQUEST_WAITING);
+    timer_set(&request->worker->timers, &request->timer,
+              request->worker->now_ms + (waited_ms < most_ms ? most_ms - waited_ms : 0));
+}
+
+void request_on_parked(struct request *request)
+{
+    unsigned notices;
+    if (request->op.error != STORE_OK)
+        request_wait_over(request);
+    if (!turn_is_marked(request, &notices))
+        return;
+    wait_for_turn(request);
+    if (atomic_load(&gateway_of(request)->shutting_down))
+        request_stop_waiting(request, REASON_SHUTTING_DOWN);
+    else
+        request_heed(request, notices);
+}
+
+/* ---- order ---- */
+
 void request_drop_superseded(struct request *request)
 {
     request_settle(request, REASON_SUPERSEDED, EFFECT_NOT_SENT);
@@ -43,19 +114,22 @@ void request_go_on_observed(struct request *request, enum reason reason)
     request->would_reason = reason;
     timer_clear(&request->worker->timers, &request->timer);
     request_leave_gate(request);
-    request_connect(request);
+    request_start(request);
 }
 
 void request_enter_gate(struct request *request)
 {
     switch (gate_enter(&request->ticket, &request->highest)) {
-    case GATE_ENTERED: request_connect(request); return;
+    case GATE_ENTERED: request_start(request); return;
     case GATE_MUST_WAIT:
-        request_move(request, REQUEST_WAITING);
         metrics_waiting(request->route->metrics, 1);
         request->wait_began_us = monotonic_us();
-        timer_set(&request->worker->timers, &request->timer,
-                  request->worker->now_ms + route_of(request)->drain_timeout_ms);
+        if (request->effect_id == 0 || request->parked) {
+            wait_for_turn(request);
+        } else {
+            request_move(request, REQUEST_PARKING);
+            mark_turn(request, true);
+        }
         return;
     case GATE_TOO_LATE:
         if (request->observe)

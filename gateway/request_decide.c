@@ -28,6 +28,7 @@ static void admit(struct request *request)
     request->op.admit.intent = route->ledger_effects;
     request->op.admit.observe = request->observe;
     request->op.admit.undecided = !request->joined;
+    request->op.admit.waits = request->joined && gate_would_wait(&request->ticket);
     request_submit(request, STORE_ADMIT);
 }
 
@@ -220,6 +221,7 @@ void request_on_admitted(struct request *request)
     }
     request->highest = op->highest;
     request->effect_id = op->effect_id;
+    request->parked = op->effect_id != 0 && op->admit.waits;
     request->accepted_ms = op->time_ms;
     if (op->verdict != VERDICT_ACCEPTED && !request->observe) { /* its record came with the verdict */
         request->audit_id = op->audit_id;

@@ -21,12 +21,17 @@ void request_move(struct request *request, enum request_state to); /* aborts on 
 void request_submit(struct request *request, enum store_op_kind kind);
 void request_maybe_free(struct request *request); /* when done and nobody else has hold of it */
 
+void request_heed(struct request *request, unsigned notices); /* enum gate_notice */
+
 /* request_decide.c */
 void request_on_admitted(struct request *request);
 void request_stop_looking(struct request *request); /* shutdown */
 
 /* request_call.c */
 void request_connect(struct request *request);
+void request_start(struct request *request); /* its turn has come: connects when its intent says so on disk */
+void request_on_started(struct request *request);
+void request_on_parked(struct request *request);
 void request_enter_gate(struct request *request);
 void request_drop_superseded(struct request *request);
 /* `observe`: forward what enforce would refuse for `reason`, outside the key's order, and say so in the record. */

@@ -156,7 +156,7 @@ static void put_effect(struct batch *batch, uint64_t id, enum effect_state state
     put_u64(key, id);
     batch->scratch->data[0] = (char)state;
     struct slice bytes = {batch->scratch->data, value.len + 1};
-    if (state == EFFECT_OPEN)
+    if (state != EFFECT_IN_DOUBT)
         db_append(&batch->txn, DB_EFFECTS, (struct slice){key, sizeof key}, bytes);
     else
         db_put(&batch->txn, DB_EFFECTS, (struct slice){key, sizeof key}, bytes);
@@ -242,7 +242,7 @@ static void clear_results(struct store_op *op)
 static void write_intent(struct batch *batch, struct store_op *op, const struct audit_record *intent)
 {
     op->effect_id = batch->next_id++;
-    put_effect(batch, op->effect_id, EFFECT_OPEN, intent);
+    put_effect(batch, op->effect_id, op->admit.waits ? EFFECT_WAITING : EFFECT_OPEN, intent);
 }
 
 static struct fence get_fence(struct batch *batch, struct slice key)
@@ -412,6 +412,25 @@ void batch_resolve(struct batch *batch, struct store_op *op)
     point_to(batch, record.effect_id, true, op->audit_id);
 }
 
+void batch_turn(struct batch *batch, struct store_op *op)
+{
+    char bytes[8];
+    struct slice key = {bytes, sizeof bytes}, value;
+    clear_results(op);
+    put_u64(bytes, op->record.effect_id);
+    if (!db_get(&batch->txn, DB_EFFECTS, key, &value) || value.len == 0 || value.data[0] == EFFECT_IN_DOUBT) {
+        op->error = STORE_NOT_FOUND;
+        return;
+    }
+    if (!buffer_reserve(batch->scratch, value.len)) {
+        batch->txn.error = ENOMEM;
+        return;
+    }
+    memcpy(batch->scratch->data, value.data, value.len); /* it points into the map */
+    batch->scratch->data[0] = op->admit.waits ? EFFECT_WAITING : EFFECT_OPEN;
+    db_put(&batch->txn, DB_EFFECTS, key, (struct slice){batch->scratch->data, value.len});
+}
+
 static void forget_pointer(struct batch *batch, uint64_t effect_id, uint64_t audit_id)
 {
     char key[8];
@@ -530,20 +549,55 @@ size_t batch_drop_oldest(struct batch *batch, size_t limit)
     return batch->txn.error == 0 ? removed : 0;
 }
 
-static void mark_in_doubt(struct batch *batch, uint64_t id, struct slice intent)
+static void read_intent(const struct batch *batch, struct slice intent, struct audit_record *record)
 {
-    struct audit_record record;
-    if (!record_decode(intent, &record)) {
-        record.time_ms = batch->now_ms;
-        record.note = text("the intent record could not be read");
-    }
-    put_effect(batch, id, EFFECT_IN_DOUBT, &record);
-    record.kind = AUDIT_UNKNOWN;
+    if (record_decode(intent, record))
+        return;
+    record->time_ms = batch->now_ms;
+    record->note = text("the intent record could not be read");
+}
+
+static void append_crash(struct batch *batch, enum audit_kind kind, uint64_t id, struct audit_record record)
+{
+    record.kind = kind;
     record.accepted_ms = record.time_ms;
     record.time_ms = batch->now_ms;
     record.reason = text("gateway-crash");
     record.effect_id = id;
     (void)append(batch, &record);
+}
+
+static void mark_in_doubt(struct batch *batch, uint64_t id, struct slice intent)
+{
+    struct audit_record record;
+    read_intent(batch, intent, &record);
+    put_effect(batch, id, EFFECT_IN_DOUBT, &record);
+    append_crash(batch, AUDIT_UNKNOWN, id, record);
+}
+
+/* Its turn had not come: nothing of it was sent. */
+static void end_waiting(struct batch *batch, uint64_t id, struct slice intent)
+{
+    struct audit_record record;
+    uint64_t intent_ms;
+    read_intent(batch, intent, &record);
+    (void)close_effect(batch, id, &intent_ms);
+    append_crash(batch, AUDIT_NOT_SENT, id, record);
+}
+
+static void take_leftover(struct batch *batch, struct leftovers *state, bool waited, struct slice intent)
+{
+    struct audit_record record;
+    if (waited) {
+        state->waited++;
+        end_waiting(batch, state->after, intent);
+        return;
+    }
+    state->in_doubt++;
+    state->found++;
+    if (state->oldest_ms == 0 && record_decode(intent, &record))
+        state->oldest_ms = record.time_ms;
+    mark_in_doubt(batch, state->after, intent);
 }
 
 /* Seeks anew for every effect, and copies: what a cursor shows is good until the next change only. */
@@ -559,12 +613,14 @@ size_t batch_leftovers(struct batch *batch, struct leftovers *state, struct buff
             break;
         struct audit_record first;
         state->after = get_u64(cursor.key.data);
-        state->in_doubt++;
-        if (state->oldest_ms == 0 && cursor.value.len > 0 &&
-            record_decode((struct slice){cursor.value.data + 1, cursor.value.len - 1}, &first))
-            state->oldest_ms = first.time_ms;
-        if (cursor.value.len > 0 && cursor.value.data[0] == EFFECT_IN_DOUBT)
+        char mark = cursor.value.len > 0 ? cursor.value.data[0] : EFFECT_OPEN;
+        if (mark == EFFECT_IN_DOUBT) {
+            state->in_doubt++;
+            if (state->oldest_ms == 0 &&
+                record_decode((struct slice){cursor.value.data + 1, cursor.value.len - 1}, &first))
+                state->oldest_ms = first.time_ms;
             continue;
+        }
         size_t len = cursor.value.len > 0 ? cursor.value.len - 1 : 0;
         if (!buffer_reserve(intent, len + 1)) {
             batch->txn.error = ENOMEM;
@@ -572,8 +628,7 @@ size_t batch_leftovers(struct batch *batch, struct leftovers *state, struct buff
         }
         if (len > 0)
             memcpy(intent->data, cursor.value.data + 1, len);
-        mark_in_doubt(batch, state->after, (struct slice){intent->data, len});
-        state->found++;
+        take_leftover(batch, state, mark == EFFECT_WAITING && !state->of_copy, (struct slice){intent->data, len});
     }
     db_cursor_close(&cursor);
     return looked;

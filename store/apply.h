@@ -34,9 +34,10 @@ void batch_record(struct batch *batch, struct store_op *op);
 bool batch_raise(struct batch *batch, struct store_op *op);
 bool batch_reset(struct batch *batch, struct store_op *op);
 void batch_resolve(struct batch *batch, struct store_op *op);
+void batch_turn(struct batch *batch, struct store_op *op);
 
-/* First byte of a value in `effects`. */
-enum effect_state { EFFECT_OPEN = 0, EFFECT_IN_DOUBT = 1 };
+/* First byte of a value in `effects`. WAITING: its turn has not come, so nothing of it was sent. */
+enum effect_state { EFFECT_OPEN = 0, EFFECT_IN_DOUBT = 1, EFFECT_WAITING = 2 };
 /* A value in `unknown`. True, and where the record is, when nobody has resolved the effect; when somebody has. */
 bool unknown_open(struct slice value, uint64_t *audit_id);
 bool unknown_resolved(struct slice value, uint64_t *audit_id);
@@ -57,9 +58,12 @@ struct kept_clock kept_clock(struct db_txn *txn);
 void batch_keep_clock(struct batch *batch, struct kept_clock clock);
 
 /* Looks at up to `limit` effects with ids above *after, and moves *after. Those nobody closed get an `unknown` record
- * and the mark "in doubt"; the mark keeps the next start from a second record. Returns how many it looked at. */
+ * and the mark "in doubt"; the mark keeps the next start from a second record. Those that waited get a `not-sent`
+ * record and are closed, unless the store is a copy: they may have been sent after it was made. Returns how many it
+ * looked at. */
 struct leftovers {
-    uint64_t after, found, in_doubt;
+    bool of_copy;
+    uint64_t after, found, in_doubt, waited;
     uint64_t oldest_ms;      /* when the first of them was accepted */
     struct kept_clock clock; /* as it was before they got records */
 };

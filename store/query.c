@@ -199,9 +199,9 @@ static bool find_intent(struct scan *scan, struct slice bytes, struct slice *val
 {
     if (bytes.len == 0)
         return false;
-    bool doubt = bytes.data[0] == EFFECT_IN_DOUBT || scan->reader->unserved;
+    bool dead = scan->reader->unserved, doubt = bytes.data[0] == EFFECT_IN_DOUBT || dead;
     *value = (struct slice){bytes.data + 1, bytes.len - 1};
-    return doubt == (scan->state == EFFECTS_IN_DOUBT);
+    return !(dead && bytes.data[0] == EFFECT_WAITING) && doubt == (scan->state == EFFECTS_IN_DOUBT);
 }
 
 /* *id becomes the record's own where it is another's. */

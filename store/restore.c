@@ -191,7 +191,7 @@ static enum store_error write_record(struct job *job, struct db_floor floor)
 static enum store_error lift(struct job *job)
 {
     const struct db_floor floor = {job->restore->min_token, batch_clock_ms()};
-    struct leftovers left = {0};
+    struct leftovers left = {.of_copy = true};
     enum store_error error = skip_ids(job);
     if (error == STORE_OK)
         error = leftovers_take(job->db, false, &left);

@@ -22,13 +22,13 @@
 
 static void tell_leftovers(const struct store_options *options, const struct leftovers *state)
 {
-    char line[160];
-    if (!options->notice || state->found == 0)
+    char line[240];
+    if (!options->notice || state->found + state->waited == 0)
         return;
     (void)snprintf(line, sizeof line,
                    "store: %" PRIu64 " effects had no recorded outcome when the gateway stopped; %" PRIu64
-                   " are in doubt now",
-                   state->found, state->in_doubt);
+                   " are in doubt now; %" PRIu64 " more waited for an older call and were not sent",
+                   state->found, state->in_doubt, state->waited);
     options->notice(options->notice_arg, STORE_NOTICE_ODD, line);
 }
 

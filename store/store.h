@@ -79,6 +79,8 @@ enum store_op_kind {
     STORE_RESOLVE, /* what became of effect record.effect_id is known now: `resolved` record with the effect's subject,
                     * record.reason ("sent" or "not-sent") and record.note. STORE_NOT_FOUND: no such effect is in doubt
                     * or in the audit as `unknown`; STORE_ALREADY: a second time. */
+    STORE_TURN,    /* the call of effect record.effect_id may start, or (`waits`) waits for an older one again.
+                    * STORE_NOT_FOUND: it has no intent */
 };
 
 enum store_verdict {
@@ -111,6 +113,7 @@ struct store_op {
         bool equal_allowed;
         uint64_t max_jump; /* 0: any */
         bool intent;       /* write an intent record and give out an effect id (ledger: effects) */
+        bool waits; /* it waits for an older call: a crash leaves a `not-sent` record of it, and no doubt. TURN too */
         bool undecided; /* nothing to decide on (`observe` without a usable token or key): only the intent is written */
         bool observe; /* a refusal is only told: verdict as decided, no drop record; with `intent` the intent is written
                        */
@@ -180,8 +183,8 @@ enum store_presence { STORE_THERE, STORE_WOULD_BE_MADE, STORE_REFUSED, STORE_NOT
 enum store_presence store_look(const char *path, char *why, size_t why_cap) __attribute__((warn_unused_result));
 
 /* Opens for serving: exclusive lock, leftovers of a crash become `unknown` records (reason
- * `gateway-crash`) and stay listed as in doubt, the writer thread starts. On error *out is NULL and `why`
- * has one line for a person that names the path. */
+ * `gateway-crash`) and stay listed as in doubt (those that waited for an older call: `not-sent`, and no more), the
+ * writer thread starts. On error *out is NULL and `why` has one line for a person that names the path. */
 enum store_error store_open(const struct store_options *options, struct store **out, char *why, size_t why_cap)
     __attribute__((warn_unused_result));
 /* Opens for reading only, beside a serving process or without one: for the command line. No writer. What a killed

@@ -190,7 +190,7 @@ static void check_effect(struct check *check, const struct db_cursor *cursor)
     check->contents.effects++;
     if (!take_id(check, cursor->key, &subject))
         return;
-    if (cursor->value.len == 0 || (unsigned char)cursor->value.data[0] > EFFECT_IN_DOUBT ||
+    if (cursor->value.len == 0 || (unsigned char)cursor->value.data[0] > EFFECT_WAITING ||
         !record_decode((struct slice){cursor->value.data + 1, cursor->value.len - 1}, &intent) || intent.kind != 0) {
         find(check, &subject, "a value of %zu bytes is no open effect", cursor->value.len);
         return;

@@ -98,6 +98,7 @@ static enum told apply_one(struct batch *batch, struct store_op *op)
     case STORE_RAISE: return batch_raise(batch, op) ? TOLD_RAISED : TOLD_NOTHING;
     case STORE_RESET: return batch_reset(batch, op) ? TOLD_RESET : TOLD_NOTHING;
     case STORE_RESOLVE: batch_resolve(batch, op); return TOLD_NOTHING;
+    case STORE_TURN: batch_turn(batch, op); return TOLD_NOTHING;
     case STORE_RECORD: break;
     }
     batch_record(batch, op);

@@ -40,7 +40,7 @@ const REASON_WORDS = {
 	"upstream-failed": "The connection was lost, or the answer was nonsense, after bytes were sent.",
 	"aborted": "It was cut for a newer token (on_supersede: abort) after bytes were sent.",
 	"shutdown-cut": "It still ran when the gateway's shutdown_grace ended.",
-	"gateway-crash": "The gateway died while this call was under way.",
+	"gateway-crash": "The gateway died while this call was under way, or waited for its turn (not sent).",
 };
 
 export const REASONS = Object.keys(REASON_WORDS);

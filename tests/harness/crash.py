@@ -145,7 +145,8 @@ class Round:
         after = int(self.records[-1]["id"]) if self.records else 0
         fresh = self.gateway.audit(after)
         self.records += fresh
-        self.doubts |= {record["effect_id"] for record in fresh if record.get("reason") == CRASH}
+        self.doubts |= {record["effect_id"] for record in fresh
+                        if record.get("reason") == CRASH and record["kind"] == "unknown"}
         verdict = Verdict(self.route, load.calls, fresh, crashed=True, earlier=self.earlier)
         found = verdict.judge() + verdict.raises(load.keys)
         for key in load.keys:

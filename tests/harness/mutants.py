@@ -21,6 +21,7 @@ LASTLOOK = ["lastlook.py", "--seed", "1", "--tries", "5"]
 POWERCUT = ["powercut.py", "--seed", "1", "--cycles", "60", "--stop"]
 KILL = ["kill.py", "--seed", "1", "--cycles", "50", "--stop"]
 FIRST_BYTE = ["-m", "pytest", "-q", "-p", "no:cacheprovider", str(ROOT / "tests" / "e2e" / "test_first_byte.py")]
+TURN = [*FIRST_BYTE[:-1], str(ROOT / "tests" / "e2e" / "test_turn.py")]
 TLS = [*FIRST_BYTE[:-1], str(ROOT / "tests" / "e2e" / "test_tls.py")]
 
 # name: (what is wrong, file, its text, the mistake, the harness that must fail)
@@ -37,6 +38,15 @@ MUTANTS = {
     "renegotiation": (
         "a partner may renegotiate between the last look and the first byte", "gateway/upstream_tls.c",
         "    SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION);", "", TLS),
+    "waits-in-doubt": (
+        "the intent of a call that waits is written as if it might start", "store/apply.c",
+        "op->admit.waits ? EFFECT_WAITING : EFFECT_OPEN, intent", "EFFECT_OPEN, intent", TURN),
+    "not-parked": (
+        "so is that of one that finds out later that it must wait", "gateway/request_call.c",
+        "if (request->effect_id == 0 || request->parked) {", "if (request->effect_id == 0 || !request->parked || request->parked) {", TURN),
+    "turn-not-written": (
+        "a call that waited is sent, and on disk it still waits", "gateway/request_call.c",
+        "    if (!request->parked) {", "    if (!request->parked || request->waited_us > 0) {", KILL),
     "no-waiting": (
         "a newer call does not wait for older ones", "gateway/gate.c",
         "return entry->low_count > 0 && entry->low_order < token;",
@@ -98,13 +108,15 @@ MUTANTS = {
         "        ++*batches;\n", "        if (++*batches, seq + 1 == last)\n            return true;\n", KILL),
     "no-intent": (
         "an effect gets an id but no intent", "store/apply.c",
-        "    put_effect(batch, op->effect_id, EFFECT_OPEN, intent);", "    (void)intent;", POWERCUT),
+        "    put_effect(batch, op->effect_id, op->admit.waits ? EFFECT_WAITING : EFFECT_OPEN, intent);", "    (void)intent;",
+        POWERCUT),
     "no-intent-killed": (
         "an effect gets an id but no intent", "store/apply.c",
-        "    put_effect(batch, op->effect_id, EFFECT_OPEN, intent);", "    (void)intent;", KILL),
+        "    put_effect(batch, op->effect_id, op->admit.waits ? EFFECT_WAITING : EFFECT_OPEN, intent);", "    (void)intent;",
+        KILL),
     "leftovers-forgotten": (
         "what a crash left open gets no record", "store/apply.c",
-        "        mark_in_doubt(batch, state->after, (struct slice){intent->data, len});", "        (void)mark_in_doubt;", KILL),
+        "    mark_in_doubt(batch, state->after, intent);", "    (void)mark_in_doubt;", KILL),
 }
 
 

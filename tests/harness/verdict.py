@@ -250,5 +250,8 @@ class Verdict:
         elif kind == "unknown" and reason == "aborted":
             if self.rule != "abort" or not self._accepted_above(call, 1 << 62):
                 self.say(call, "recorded as aborted without a newer token")
+        elif self.crashed and kind == "not-sent" and reason == CRASH:
+            if call.arrivals or call.partial:
+                self.say(call, "recorded as waiting in the crash, but the partner saw it")
         elif not (self.crashed and kind == "unknown" and reason == CRASH):
             self.say(call, "recorded with a kind or reason that does not occur here")

@@ -225,6 +225,69 @@ static void test_crash_leftovers(void **state)
     assert_int_equal(health(fx->store).in_doubt, 600);
 }
 
+static struct store_op turn(struct store *store, uint64_t effect_id, bool waits)
+{
+    struct call call;
+    call_init(&call);
+    call.op.kind = STORE_TURN;
+    call.op.record.effect_id = effect_id;
+    call.op.admit.waits = waits;
+    call_run(store, &call);
+    return call.op;
+}
+
+static struct store_op admit_waiting(struct store *store, const char *key, uint64_t token)
+{
+    struct call call;
+    admit_init(&call, key, token);
+    call.op.admit.intent = call.op.admit.waits = true;
+    call_run(store, &call);
+    return call.op;
+}
+
+static void wait_and_crash(struct fixture *fx)
+{
+    open_store(fx);
+    (void)admit_waiting(fx->store, "waits", 7);
+    uint64_t id = admit_waiting(fx->store, "started", 8).effect_id;
+    assert_int_equal(turn(fx->store, id, false).error, STORE_OK);
+    id = admit_effect(fx->store, "parked", 9).effect_id;
+    assert_int_equal(turn(fx->store, id, true).error, STORE_OK);
+    id = admit_waiting(fx->store, "ended", 10).effect_id;
+    struct audit_record outcome = {.kind = AUDIT_DROPPED, .effect_id = id};
+    assert_int_equal(record(fx->store, &outcome).error, STORE_OK);
+    assert_int_equal(turn(fx->store, id, false).error, STORE_NOT_FOUND);
+    _exit(0);
+}
+
+/* Only the one whose turn had come is in doubt. */
+static void test_crash_while_waiting(void **state)
+{
+    static const char *const keys[] = {"waits", "parked"};
+    struct fixture *fx = *state;
+    in_child(fx, wait_and_crash);
+    for (int start = 0; start < 2; start++) {
+        open_store(fx);
+        assert_int_equal(health(fx->store).in_doubt, 1);
+        struct page page = all_records(fx->store);
+        assert_int_equal(page.count, 4);
+        page = query(fx->store, &(struct audit_filter){.key = text("started"), .limit = 10});
+        assert_int_equal(page.count, 1);
+        assert_int_equal(page.item[0].kind, AUDIT_UNKNOWN);
+        assert_int_equal(turn(fx->store, page.item[0].effect_id, true).error, STORE_NOT_FOUND); /* it is in doubt */
+        for (size_t i = 0; i < 2; i++) {
+            page = query(fx->store, &(struct audit_filter){.key = text(keys[i]), .limit = 10});
+            assert_int_equal(page.count, 1);
+            assert_int_equal(page.item[0].kind, AUDIT_NOT_SENT);
+            assert_string_equal(page.item[0].reason, "gateway-crash");
+            assert_string_equal(page.item[0].path, "/v1/charges");
+            assert_int_not_equal(page.item[0].effect_id, 0);
+        }
+        store_close(&fx->store);
+    }
+    open_store(fx);
+}
+
 /* An intent with damaged bytes must neither stop the start nor vanish. */
 static void test_damaged_intent(void **state)
 {
@@ -519,6 +582,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_observe, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(test_outcome_closes_its_effect, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(test_crash_leftovers, fixture_folder, fixture_close),
+        cmocka_unit_test_setup_teardown(test_crash_while_waiting, fixture_folder, fixture_close),
         cmocka_unit_test_setup_teardown(test_damaged_intent, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(test_retention_and_ids, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(test_retention_and_clock, fixture_open, fixture_close),
