@@ -39,8 +39,9 @@ enum store_error part_look(const char *folder, const char *const *names, size_t 
     return STORE_ALREADY;
 }
 
-/* Looks once it has the lock, since another may just have finished; and before, to leave nothing in a folder that it
- * refuses. */
+/* The name is synced at once: after a power cut it shows that a store is on its way, and keeps a start from making an
+ * empty one. Looks once it has the lock, since another may just have finished; and before, to leave nothing in a folder
+ * that it refuses. */
 enum store_error part_begin(struct part *part, const char *folder, const char *const *names, size_t count, char *why,
                             size_t why_cap)
 {
@@ -65,7 +66,7 @@ enum store_error part_begin(struct part *part, const char *folder, const char *c
     error = part_look(folder, names, count, why, why_cap);
     if (error == STORE_OK && (ftruncate(fd, 0) != 0 || fchmod(fd, 0600) != 0))
         error = part_say(errno, part->path, "cannot write it", why, why_cap);
-    return error;
+    return error == STORE_OK ? folder_sync(folder, why, why_cap) : error;
 }
 
 enum store_error part_finish(struct part *part, char *why, size_t why_cap)

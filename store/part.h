@@ -1,8 +1,8 @@
 /*
  * store/part.h - a store's file on its way into a folder: under a name of its own, locked, until it is whole.
  *
- * What an error leaves is removed; what a crash leaves (data.mdb.part) is no store, and the next attempt writes over
- * it.
+ * What an error leaves is removed; what a crash leaves (data.mdb.part) is no store, the next attempt writes over it,
+ * and until then no start makes an empty store beside it.
  */
 #ifndef FENCEGATE_STORE_PART_H
 #define FENCEGATE_STORE_PART_H

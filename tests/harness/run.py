@@ -23,6 +23,7 @@ SHORT = (
     "mails.py --mails 500",
     "kill.py --cycles 50",
     "powercut.py --cycles 60",
+    "starts.py --cuts 60",
 )
 LONG = (
     "history.py --histories 500",
@@ -36,6 +37,7 @@ LONG = (
     "mails.py --mails 3500",
     "kill.py --cycles 2000",
     "powercut.py --cycles 1000",
+    "starts.py --cuts 1000",
 )
 
 
