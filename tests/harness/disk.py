@@ -6,17 +6,20 @@ Needs root and loop devices.
 """
 
 import ctypes
+import errno
 import fcntl
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 
 FS_IOC_SHUTDOWN = 0x8004587D  # _IOR('X', 125, uint32_t)
 NO_LOG_FLUSH = (2).to_bytes(4, sys.byteorder)
 MNT_DETACH = 2
 WRITE_AND_WAIT = 7  # of sync_file_range(2)
+PATIENCE_SECONDS = 20
 IMAGE_BYTES = 224 << 20  # with less room the store goes without its journal
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -77,10 +80,28 @@ class Disk:
             self.root = None
 
     def repair(self):
-        """Nobody uses it any more."""
+        """Nobody uses it any more. But a mount namespace that another program made meanwhile (a browser's sandbox, say) may
+        hold a copy of the mount for a moment: then the new one is the file system that was shut down."""
         self.let_go()
-        self.unmount()
-        self.mount()
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            self.unmount()
+            self.mount()
+            if self.works():
+                return
+            if time.monotonic() > deadline:
+                raise OSError(f"{self.folder}: somebody keeps the file system that was shut down")
+            time.sleep(0.05)
+
+    def works(self):
+        """Looked at with a file that never gets a name."""
+        try:
+            os.close(os.open(self.folder, os.O_TMPFILE | os.O_WRONLY, 0o600))
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return False
+        return True
 
     def remove(self):
         self.let_go()
