@@ -145,6 +145,19 @@ static void judge_found(const struct play *play, const struct journal *found, ui
             require(!is_whole(play, seq));
 }
 
+/* Damage only where the last batch of a run was being written, as a power cut leaves it. */
+static bool is_only_torn(const struct play *play)
+{
+    const struct batch *is = &play->batches[play->last];
+    size_t end = (is->place + HEAD + is->len + BLOCK - 1) / BLOCK * BLOCK;
+    if (play->last == play->named)
+        return false;
+    for (size_t i = 0; i < play->damage_count; i++)
+        if (play->damages[i].at < is->place || play->damages[i].at + play->damages[i].len > end)
+            return false;
+    return true;
+}
+
 static void start(const struct play *play)
 {
     struct journal *found;
@@ -157,6 +170,8 @@ static void start(const struct play *play)
         require(error == STORE_FORMAT && play->damage_count > 0);
     if (play->damage_count == 0)
         require(error == STORE_OK && last == play->last && !journal_torn(found, last));
+    if (is_only_torn(play)) /* all that was acknowledged is there */
+        require(error == STORE_OK && last == play->last - !is_whole(play, play->last) && !journal_goes_on(found, last));
     journal_close(&found);
 }
 

@@ -41,7 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (const char *p = is.host; *p != '\0'; p++)
             require((*p >= 'a' && *p <= 'z') || (*p >= '0' && *p <= '9') || strchr("-_.[]:", *p) != NULL);
         require(is.host[0] != '\0' && is.port != 0 && is.parts.path[0] == '/');
-        require(strlen(terminated) == size);
+        require(strlen(terminated) == size && strchr(terminated, '\\') == NULL);
         as_libcurl_reads_it(terminated, &is);
         webhook_target_origin(&is, origin);
         int len = asprintf(&whole, "%s%.*s%.*s", origin, (int)is.parts.path_len, is.parts.path, (int)is.parts.query_len,
