@@ -122,6 +122,7 @@ static const struct conf_field limits_fields[] = {
      .min = CONF_KIB,
      .max = CONF_MIB,
      .fallback = 32 * CONF_KIB},
+    {.name = "lookups", .read = conf_read_number, .offset = AT(lookups), .min = 2, .max = 1024, .fallback = 64},
     {.name = "answer_headers",
      .read = conf_read_size,
      .offset = AT(answer_headers_max),

@@ -96,7 +96,7 @@ struct config {
     const char *store_path; /* relative to the configuration's folder, made absolute */
     uint64_t store_max_size;
     unsigned workers; /* 0: one per core */
-    unsigned connections, in_flight;
+    unsigned connections, in_flight, lookups;
     unsigned connections_per_address;                                 /* 0: none */
     uint64_t headers_max, answer_headers_max, body_max, buffered_max; /* bytes */
     uint64_t request_timeout_ms, idle_timeout_ms;

@@ -28,6 +28,7 @@
 #include "gateway/log.h"
 #include "gateway/log_queue.h"
 #include "gateway/metrics.h"
+#include "gateway/resolver.h"
 #include "gateway/settings.h"
 #include "gateway/store_watch.h"
 #include "gateway/upstream.h"
@@ -300,6 +301,9 @@ static int bring_up(struct server *server)
     server->gateway.gate = gate_new();
     if (server->gateway.gate == NULL || !places_init(&server->gateway.places))
         return complain(EXIT_STORE, "out of memory");
+    server->gateway.resolver = resolver_new(config->lookups);
+    if (server->gateway.resolver == NULL)
+        return complain(EXIT_STORE, "no memory, or no thread, to look up names");
     int status = open_store(server);
     if (status == 0) {
         crash_count(server->gateway.store, server->started_ms);
@@ -381,6 +385,7 @@ static bool reload(struct server *server)
     store_retention(server->gateway.store, config->audit_retain_ms, config->audit_drop_oldest);
     apply_log_level(config);
     show_limits(&server->gateway, config);
+    resolver_limit(server->gateway.resolver, config->lookups);
     log_message(LOG_INFO, "reload", "new settings are in force: %s", server->file);
     return true;
 }
@@ -504,6 +509,7 @@ static void take_down(struct server *server)
     for (unsigned i = 0; i < server->worker_count; i++)
         worker_free(&server->workers[i]);
     free(server->workers);
+    resolver_free(&server->gateway.resolver);
     gate_free(&server->gateway.gate);
     places_destroy(&server->gateway.places);
     settings_unref(&server->settings);

@@ -116,7 +116,7 @@ static struct call *new_call(struct upstream *upstream)
         return NULL;
     }
     call->upstream = upstream;
-    call->timer.fire = call_on_total_timeout;
+    call->timer.fire = call_on_timeout;
     return call;
 }
 
@@ -188,7 +188,8 @@ static bool go(struct call *call, struct link *link)
     }
     link->call = call;
     request->call = call;
-    timer_set(&request->worker->timers, &call->timer, from + request->route->config->total_timeout_ms);
+    call->total_end_ms = from + request->route->config->total_timeout_ms;
+    call_set_timer(call);
     return true;
 }
 

@@ -25,8 +25,8 @@ void upstream_free(struct upstream **upstream); /* calls under way are dropped w
 
 /* Starts the call of `request` (request->call is set until it has ended). False: no memory, nothing started. */
 bool upstream_start(struct request *request) __attribute__((warn_unused_result));
-/* Looks where the call would go, without opening a socket: libcurl resolves the target and each address is judged as it
- * would be for the call. Ends with request_looked(); else as upstream_start(). */
+/* Looks where the call would go, without opening a socket: the target's name is looked up and each address is
+ * judged as it would be for the call. Ends with request_looked(); else as upstream_start(). */
 bool upstream_look(struct request *request) __attribute__((warn_unused_result));
 /* Stops it, if it is under way: the connection is closed, request->call is NULL, request_call_ended() will not come. */
 void upstream_cancel(struct request *request);

@@ -73,11 +73,40 @@ void call_break(struct call *call, const char *detail)
     call_finish(call, reply->head_done ? CALL_CUT_SHORT : reply->too_large ? CALL_TOO_LARGE : nothing, text);
 }
 
-void call_on_total_timeout(struct timer *timer)
+static uint64_t name_end_ms(const struct call *call)
+{
+    return call->link->born_ms + call->link->route->connect_timeout_ms;
+}
+
+static bool waits_for_name(const struct call *call)
+{
+    return call->step == CALL_CONNECTING && call->link->lookup != NULL;
+}
+
+void call_set_timer(struct call *call)
+{
+    uint64_t end = call->total_end_ms;
+    if (waits_for_name(call) && name_end_ms(call) < end)
+        end = name_end_ms(call);
+    timer_set(&call->upstream->worker->timers, &call->timer, end);
+}
+
+void link_resolved(struct link *link)
+{
+    call_set_timer(link->call);
+}
+
+void call_on_timeout(struct timer *timer)
 {
     struct call *call = (struct call *)((char *)timer - offsetof(struct call, timer));
     const struct config_route *route = call->request->route->config;
     char text[sizeof call->detail];
+    if (waits_for_name(call) && call->upstream->worker->now_ms < call->total_end_ms) {
+        snprintf(text, sizeof text, "The partner's name was not resolved within %" PRIu64 " ms (timeout.connect).",
+                 route->connect_timeout_ms);
+        call_finish(call, CALL_TIMEOUT, text);
+        return;
+    }
     bool begun = call->step == CALL_EXCHANGING;
     const char *missing = call->step == CALL_STARTING ? "room to send" : "connection";
     snprintf(text, sizeof text, "No %s within %" PRIu64 " ms (timeout.total).", begun ? "whole answer" : missing,

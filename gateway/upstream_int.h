@@ -15,6 +15,7 @@
 enum { IDLE_CHAINS = 64, READ_BYTES = 32 * 1024 };
 
 struct config_route;
+struct lookup;
 struct request;
 struct settings;
 struct smtp_link;
@@ -37,10 +38,12 @@ struct link {
     struct settings *settings; /* reference: `route` is of these */
     struct tls_memory *tls_memory;
     const struct config_route *route;
-    char *origin;              /* scheme, host and port */
-    bool look;                 /* gets no socket: where it would lead is looked at */
-    unsigned allowed, refused; /* addresses that a socket was wanted for: by what the route allows */
-    struct place again;        /* an address may have failed in this step of libcurl */
+    char *origin;                 /* scheme, host and port */
+    struct lookup *lookup;        /* its name is being looked up; `easy` comes after that */
+    struct curl_slist *addresses; /* what was found; NULL: the origin has the address */
+    bool look;                    /* gets no socket: where it would lead is looked at */
+    unsigned allowed, refused;    /* addresses that a socket was wanted for: by what the route allows */
+    struct place again;           /* an address may have failed in this step of libcurl */
     bool tls;
     bool used;   /* has carried a call */
     bool torn;   /* the kernel said so when we sent, and says it once: reading finds what looks like an end */
@@ -70,7 +73,8 @@ struct call {
     struct request *request; /* NULL: spare */
     struct link *link;       /* NULL: none (any more) */
     enum call_step step;
-    struct timer timer; /* timeout.total */
+    struct timer timer; /* timeout.total; of timeout.connect what libcurl does not watch: the look-up of the name */
+    uint64_t total_end_ms;
     struct wire wire;
     struct slice out[2]; /* what is still to be sent: head, body */
     bool send_failed;    /* the partner takes no more; it may have answered all the same */
@@ -125,6 +129,7 @@ bool upstream_starved(void);
 
 /* The link of a call is connected, or (result is not CURLE_OK) will not be. */
 void upstream_connected(struct link *link, CURLcode result);
+void link_resolved(struct link *link); /* the name's addresses were found: libcurl connects from now on */
 /* Something came or can be written on the link of a call. */
 void upstream_link_ready(struct link *link, uint32_t events);
 void call_begin(struct call *call); /* on a link that is connected and silent */
@@ -135,7 +140,8 @@ void call_finish(struct call *call, enum call_end end, const char *detail);
 /* The same for an exchange that went wrong: bytes may have left, and only a whole final head is an answer. */
 void call_break(struct call *call, const char *detail);
 void call_out_of_memory(struct call *call); /* before anything was sent */
-void call_on_total_timeout(struct timer *timer);
+void call_set_timer(struct call *call);     /* by what it does now */
+void call_on_timeout(struct timer *timer);
 
 /* ---- upstream_mail.c: the same for mails ---- */
 
@@ -158,6 +164,7 @@ struct link *link_take(struct upstream *upstream, struct request *request);
 /* Begins to connect, or only to look; upstream_connected() will come, not from in here. NULL: no memory. */
 struct link *link_open(struct upstream *upstream, struct request *request, bool look)
     __attribute__((warn_unused_result));
+uint64_t link_connect_left_ms(const struct link *link); /* of timeout.connect, for libcurl; never 0 */
 /* libcurl has connected it: it is ours. False: the partner spoke, or hung up, before it was asked; or, with a
  * link_error(), there is no descriptor for it. */
 bool link_adopt(struct link *link) __attribute__((warn_unused_result));

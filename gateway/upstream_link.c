@@ -1,19 +1,21 @@
 /*
  * gateway/upstream_link.c - connections to partners: made by libcurl, read and written by us, kept for the next call.
  *
- * libcurl resolves the name, tries the addresses, connects and does TLS, then hands over (CURLOPT_CONNECT_ONLY). It
- * never sees a request, so it can't send one twice. Without TLS we keep a descriptor of our own and let libcurl go;
- * with TLS its handle stays in the multi handle until the link is closed: taken out, libcurl would close the
- * connection.
+ * The name is looked up (resolver.c); libcurl gets its addresses, tries them, connects and does TLS, then hands over
+ * (CURLOPT_CONNECT_ONLY). It never sees a request, so it can't send one twice. Without TLS we keep a descriptor of our
+ * own and let libcurl go; with TLS its handle stays in the multi handle until the link is closed: taken out, libcurl
+ * would close the connection.
  *
  * An idle link is watched: whatever comes on it (a close, or bytes nobody asked for) is its end. A link is used again
  * only for the route, the settings and the target that it was made for: another route may allow other addresses.
  */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -21,6 +23,7 @@
 
 #include "config/config.h"
 #include "gateway/request.h"
+#include "gateway/resolver.h"
 #include "gateway/settings.h"
 #include "gateway/upstream_int.h"
 #include "gateway/webhook.h"
@@ -34,6 +37,7 @@ enum {
     DNS_CACHE_S = 10,
     CA_CACHE_S = 60,
     CA_SMALL = 16 * 1024, /* bytes of a file of authorities that is read for each link */
+    NAME_CAP = 512,
 };
 
 /* What TLS remembers from one link to the next: sessions, which spare a look at the certificate, and (in the multi
@@ -240,7 +244,6 @@ static bool set_options(struct link *link)
     SET(CONNECT_ONLY, 1L);
     SET(ERRORBUFFER, link->error);
     SET(NOSIGNAL, 1L);
-    SET(QUICK_EXIT, 1L); /* else the end of a call joins its resolver's thread, and the loop waits for a slow server */
     SET(HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     SET(PROXY, "");
     SET(NETRC, (long)CURL_NETRC_IGNORED);
@@ -259,7 +262,9 @@ static bool set_options(struct link *link)
         SET(BUFFERSIZE, 1024L); /* its least: we read into our own */
     if (link->look)
         SET(HAPPY_EYEBALLS_TIMEOUT_MS, 1L); /* of the two families' addresses none is waited for */
-    SET(CONNECTTIMEOUT_MS, (long)route->connect_timeout_ms);
+    if (link->addresses != NULL)
+        SET(RESOLVE, link->addresses);
+    SET(CONNECTTIMEOUT_MS, (long)link_connect_left_ms(link));
     if (route->tls_ca_file != NULL)
         SET(CAINFO, route->tls_ca_file);
     if (route->tls_ca_file != NULL || has_bundle(easy))
@@ -277,6 +282,77 @@ static bool set_up(struct link *link)
     link->easy = curl_easy_init();
     return link->easy != NULL && set_options(link) && (link->route->kind != ROUTE_SMTP || mail_link_set_up(link)) &&
            curl_multi_add_handle(link->upstream->multi, link->easy) == CURLM_OK;
+}
+
+/* ---- the partner's name ---- */
+
+uint64_t link_connect_left_ms(const struct link *link)
+{
+    uint64_t end = link->born_ms + link->route->connect_timeout_ms, now = link->upstream->worker->now_ms;
+    return now < end ? end - now : 1; /* 0 would be libcurl's own limit */
+}
+
+/* "https://name:443": the name into `out`. False: an address, or a name that libcurl knows without asking anybody. */
+static bool name_to_look_up(const char *origin, char out[NAME_CAP])
+{
+    static const char local[] = "localhost";
+    struct in_addr v4;
+    const char *host = strstr(origin, "://") + 3;
+    size_t len = strcspn(host, ":"), tail = sizeof local - 1;
+    if (*host == '[' || len >= NAME_CAP)
+        return false;
+    memcpy(out, host, len);
+    out[len] = '\0';
+    bool known = len >= tail && strcasecmp(out + len - tail, local) == 0 && (len == tail || out[len - tail - 1] == '.');
+    return !known && inet_pton(AF_INET, out, &v4) != 1;
+}
+
+/* libcurl takes the addresses for the name from here, and starts no thread to ask for them. False: no memory. */
+static bool take_addresses(struct link *link, const char *addresses)
+{
+    const char *authority = strstr(link->origin, "://") + 3;
+    const char *port = strchr(authority, ':') != NULL            ? ""
+                       : strncmp(link->origin, "https:", 6) == 0 ? ":443"
+                                                                 : ":80"; /* a relay's is always there */
+    size_t size = strlen(authority) + strlen(addresses) + 8;
+    char *line = malloc(size);
+    if (line == NULL)
+        return false;
+    snprintf(line, size, "+%s%s:%s", authority, port, addresses); /* "+": they grow old like all it remembers */
+    link->addresses = curl_slist_append(NULL, line);
+    free(line);
+    return link->addresses != NULL;
+}
+
+static void on_addresses(void *arg, const char *addresses, const char *problem)
+{
+    struct link *link = arg;
+    char name[NAME_CAP];
+    link->lookup = NULL;
+    link->upstream->activity = true;
+    if (addresses != NULL && take_addresses(link, addresses) && set_up(link)) {
+        link_resolved(link);
+        return;
+    }
+    if (problem == NULL) {
+        call_out_of_memory(link->call);
+        return;
+    }
+    name_to_look_up(link->origin, name);
+    snprintf(link->error, sizeof link->error, "Could not resolve host: %.150s (%.60s)", name, problem);
+    upstream_connected(link, CURLE_COULDNT_RESOLVE_HOST);
+}
+
+/* False: no memory. */
+static bool begin_to_connect(struct link *link)
+{
+    struct worker *worker = link->upstream->worker;
+    enum lookup_class class = link->route->kind == ROUTE_WEBHOOK ? LOOKUP_CHOSEN : LOOKUP_FIXED;
+    char name[NAME_CAP];
+    if (!name_to_look_up(link->origin, name))
+        return set_up(link);
+    link->lookup = resolver_ask(worker->gateway->resolver, name, class, &worker->inbox, on_addresses, link);
+    return link->lookup != NULL;
 }
 
 struct link *link_open(struct upstream *upstream, struct request *request, bool look)
@@ -297,7 +373,7 @@ struct link *link_open(struct upstream *upstream, struct request *request, bool 
     link->chain = chain_of(link->route, origin);
     link->origin = strdup(origin);
     link->tls_memory = hold_tls_memory(upstream, link->settings);
-    if (link->origin == NULL || link->tls_memory == NULL || !set_up(link))
+    if (link->origin == NULL || link->tls_memory == NULL || !begin_to_connect(link))
         link_close(&link);
     return link;
 }
@@ -364,7 +440,9 @@ void link_close(struct link **which)
         mail_link_good_bye(link);
     if (link->easy == NULL && link->fd >= 0)
         close(link->fd);
+    lookup_cancel(&link->lookup);
     let_go(link);
+    curl_slist_free_all(link->addresses);
     drop_tls_memory(&link->tls_memory);
     settings_unref(&link->settings);
     free(link->origin);

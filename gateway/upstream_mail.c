@@ -144,7 +144,7 @@ bool mail_link_set_up(struct link *link)
     SET(HEADERFUNCTION, on_greeting_line);
     SET(HEADERDATA, link->smtp);
     SET(USE_SSL, (long)(smtp->starttls ? CURLUSESSL_ALL : CURLUSESSL_NONE));
-    SET(TIMEOUT_MS, (long)link->route->connect_timeout_ms); /* CONNECTTIMEOUT ends with the connection */
+    SET(TIMEOUT_MS, (long)link_connect_left_ms(link)); /* CONNECTTIMEOUT ends with the connection */
     if (smtp->username != NULL) {
         SET(USERNAME, smtp->username);
         SET(PASSWORD, smtp->password);

@@ -19,6 +19,7 @@ struct gate;
 struct inbound;
 struct metrics_route;
 struct request;
+struct resolver;
 struct settings;
 struct store;
 struct store_op;
@@ -30,6 +31,7 @@ enum { GATEWAY_VIA_PROTOCOL = 4, GATEWAY_VIA_MAX = 24 }; /* length of "1.1 " */
 struct gateway {
     struct store *store;
     struct gate *gate;
+    struct resolver *resolver;
     char via[GATEWAY_VIA_MAX]; /* of the Via field of a call: "1.1 fencegate-1a2b3c4d", by the store's id */
     struct places places;      /* of limits.connections */
     atomic_uint in_flight;     /* requests past their body whose call has not ended, against limits.in_flight */

@@ -250,3 +250,84 @@ def test_an_address_that_does_not_answer_leaves_time_for_the_next(launch, new_pa
     assert time.monotonic() - began < 1.8
     assert len(partner.seen(mark)) == 1
     full.close()
+
+
+# ---- names that never resolve ----
+
+@pytest.fixture
+def crowded(launch, partner, names, library):
+    """Four look-ups at once: two for targets, and the fixed upstream's name."""
+    names.set("fixed.test", "127.0.0.1")
+    rules = {"allow_hosts": ["*.test"], "ports": [partner.port], "allow_http": True, "allow_private": True}
+    return launch([
+        {"name": "fixed", "path": "/fixed", "upstream": f"http://fixed.test:{partner.port}"},
+        {"name": "mute", "path": "/mute", "upstream": f"http://upstream.mute.test:{partner.port}", "timeout": {"connect": "300ms", "total": "20s"}},
+        {"name": "mail", "path": "/mail", "kind": "smtp", "upstream": "smtp://relay.mute.test:2525", "smtp": {"starttls": "off"},
+         "timeout": {"connect": "300ms", "total": "20s"}},
+        {"name": "hooks", "path": "/hooks", "kind": "webhook", "webhook": rules, "timeout": {"connect": "10s", "total": "20s"}},
+        {"name": "brief", "path": "/brief", "kind": "webhook", "webhook": rules, "timeout": {"connect": "300ms", "total": "20s"}},
+    ], workers=1, limits={"lookups": 4},
+        env={"LD_PRELOAD": str(library), "NAMES_FILE": str(names.path),
+             "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"})
+
+
+def threads(gw):
+    """Names of the gateway's threads; one that a library makes has its maker's."""
+    return sorted(path.read_text().strip() for path in pathlib.Path(f"/proc/{gw.process.pid}/task").glob("*/comm"))
+
+
+def looking_up(gw):
+    return threads(gw).count("fg-resolver")
+
+
+def test_targets_that_never_resolve_take_half_of_the_look_ups(crowded, partner, names, name, mark):
+    gw, others = crowded, [comm for comm in threads(crowded) if comm != "fg-resolver"]
+    calls = [gw.send_off("/hooks", 1, f"{mark}-{i}", headers=target(partner, f"a{i}.mute.test", mark)) for i in range(12)]
+    eventually(lambda: gw.admin("/v1/stats").json["limits"]["in_flight"]["now"] == 12, what="the requests")
+    for _ in range(3):
+        expect.relayed(gw.call(f"/fixed/{mark}", 1, mark))
+        names.age()
+    refusal = gw.call("/brief", 1, mark + "-late", headers=target(partner, "late.mute.test", mark))
+    expect.refusal(refusal, 504, "upstream-timeout")
+    assert refusal.get("Fencegate-Effect") == "not-sent" and "timeout.connect" in refusal.json["detail"]
+    assert looking_up(gw) <= 4
+    assert [comm for comm in threads(gw) if comm != "fg-resolver"] == others
+    for call in calls:
+        expect.refusal(call.result(20), 504, "upstream-timeout")
+
+
+def test_calls_to_one_name_share_its_look_up(crowded, partner, names, name, mark):
+    gw = crowded
+    names.set(name, "wait")
+    calls = [gw.send_off("/hooks", 1, f"{mark}-{i}", headers=target(partner, name, f"{mark}-{i}")) for i in range(8)]
+    eventually(lambda: gw.admin("/v1/stats").json["limits"]["in_flight"]["now"] == 8, what="the requests")
+    other = "other-" + name
+    names.set(other, "127.0.0.1")
+    expect.relayed(gw.call("/hooks", 1, mark, headers=target(partner, other, mark)))  # else all places are taken
+    names.set(name, "127.0.0.1")
+    for call in calls:
+        expect.relayed(call.result(20))
+
+
+@pytest.mark.parametrize("path, body", [("/mute", b"x"), ("/mail", b'{"from":"a@b.example","to":["c@d.example"],"subject":"s","text":"t"}')],
+                         ids=["http", "smtp"])
+def test_an_upstream_whose_name_server_is_silent_is_504_not_sent(crowded, mark, path, body):
+    answer = crowded.call(path, 1, mark, body=body, headers=[("Content-Type", "application/json")])
+    expect.refusal(answer, 504, "upstream-timeout")
+    assert answer.get("Fencegate-Effect") == "not-sent"
+    expect.record(crowded.wait_audit(key=mark)[0], kind="not-sent", reason="upstream-timeout")
+
+
+def test_a_name_that_is_not_there_is_named(crowded, partner, mark):
+    answer = crowded.call("/hooks", 1, mark, headers=target(partner, "absent.test", mark))
+    expect.refusal(answer, 502, "upstream-unreachable")
+    assert "absent.test" in answer.json["detail"]
+
+
+def test_a_stop_does_not_wait_for_a_name_server(crowded, partner, mark):
+    """A look-up can't be stopped: its thread is left behind."""
+    expect.refusal(crowded.call("/mute", 1, mark), 504, "upstream-timeout")
+    began = time.monotonic()
+    crowded.process.terminate()
+    assert crowded.wait() == 0
+    assert time.monotonic() - began < 10  # the look-up takes 20 s

@@ -67,6 +67,7 @@ static void minimal_has_the_defaults(void **state)
     assert_int_equal(config->connections, 10000);
     assert_int_equal(config->connections_per_address, 0);
     assert_int_equal(config->in_flight, 10000);
+    assert_int_equal(config->lookups, 64);
     assert_int_equal(config->headers_max, 32 << 10);
     assert_int_equal(config->answer_headers_max, 64 << 10);
     assert_int_equal(config->body_max, 8 << 20);
@@ -92,7 +93,7 @@ static void every_setting_arrives(void **state)
         "{'listen': {'address': '::1', 'port': 1}, 'admin': {'address': '10.0.0.1', 'port': 65535, 'token_file': "
         "'token', 'hosts': ['Fencegate.Ops.Example.', 'b.example']},"
         "'store': {'path': '/x/y', 'max_size': '1MiB'}, 'workers': 3,"
-        "'limits': {'connections': 1, 'connections_per_address': 9, 'in_flight': 2, 'headers': '1KiB', "
+        "'limits': {'connections': 1, 'connections_per_address': 9, 'in_flight': 2, 'lookups': 5, 'headers': '1KiB', "
         "'answer_headers': '2KiB', 'body': '0B', "
         "'buffered': '3GiB',"
         "           'request_timeout': '1ms', 'idle_timeout': '2h'},"
@@ -125,6 +126,7 @@ static void every_setting_arrives(void **state)
     assert_int_equal(config->connections, 1);
     assert_int_equal(config->connections_per_address, 9);
     assert_int_equal(config->in_flight, 2);
+    assert_int_equal(config->lookups, 5);
     assert_int_equal(config->headers_max, 1024);
     assert_int_equal(config->answer_headers_max, 2048);
     assert_int_equal(config->body_max, 0);
