@@ -12,6 +12,7 @@
 #include "config/route_text.h"
 #include "config/secret.h"
 #include "config/smtp_config.h"
+#include "config/tls_files.h"
 #include "config/webhook_config.h"
 
 _Static_assert(sizeof(enum route_kind) == sizeof(unsigned), "conf_read_choice writes an unsigned");
@@ -77,9 +78,9 @@ static const struct conf_field header_fields[] = {
 };
 
 static const struct conf_field tls_fields[] = {
-    {.name = "ca_file", .read = conf_read_pem_file, .offset = AT(tls_ca_file), .text = "CERTIFICATE"},
-    {.name = "cert_file", .read = conf_read_pem_file, .offset = AT(tls_cert_file), .text = "CERTIFICATE"},
-    {.name = "key_file", .read = conf_read_pem_file, .offset = AT(tls_key_file), .text = "PRIVATE KEY"},
+    {.name = "ca_file", .read = conf_read_certificates, .offset = AT(tls_ca_file)},
+    {.name = "cert_file", .read = conf_read_certificates, .offset = AT(tls_cert_file)},
+    {.name = "key_file", .read = conf_read_private_key, .offset = AT(tls_key_file)},
     {0},
 };
 
@@ -198,6 +199,8 @@ static void check_route(struct conf_reader *reader, const struct conf_where *at,
     if ((route->tls_cert_file == NULL) != (route->tls_key_file == NULL))
         conf_fail(reader, &tls, "\"cert_file\" and \"key_file\" go together, \"%s\" is missing",
                   route->tls_cert_file == NULL ? "cert_file" : "key_file");
+    else if (route->tls_cert_file != NULL && !reader->failed)
+        conf_check_key_pair(reader, &tls, route->tls_cert_file, route->tls_key_file);
     if (route->kind == ROUTE_WEBHOOK) {
         conf_check_webhook(reader, at, route);
         return;

@@ -14,7 +14,6 @@
 #include "config/file.h"
 
 #define SECRET_MAX 16384
-#define PEM_MAX (4 * 1024 * 1024)
 
 /* An editor's mark of an encoding, which is no part of the value and does not show. NULL: there is none. */
 static const char *mark_problem(const char *value, size_t len)
@@ -73,7 +72,7 @@ const char *config_token_problem(const char *text, size_t *len)
 
 /* A secret that every user of the machine can read is none; the file is used all the same, since mounted secrets often
  * are so and the mode is not always the operator's to choose. */
-static void look_at_mode(struct conf_reader *reader, const struct conf_where *at, const char *path)
+void conf_look_at_mode(struct conf_reader *reader, const struct conf_where *at, const char *path)
 {
     struct stat info;
     char quoted[CONF_QUOTED_PATH];
@@ -98,7 +97,7 @@ static char *read_secret_file(struct conf_reader *reader, const struct conf_wher
     }
     size_t all = *len;
     problem = judge(data, len);
-    look_at_mode(reader, at, path);
+    conf_look_at_mode(reader, at, path);
     if (problem == NULL)
         return data;
     conf_fail(reader, at, "the value in %s %s", quoted, problem);
@@ -178,52 +177,5 @@ void conf_read_token_file(struct conf_reader *reader, const struct conf_where *a
     char *data = path != NULL ? read_secret_file(reader, at, path, &len, config_token_problem) : NULL;
     if (data != NULL)
         conf_file_free(data, len);
-    *(const char **)to = path;
-}
-
-/* "-----BEGIN ... WHAT-----" is enough to tell a certificate from a key, an empty file or DER. */
-static const char *pem_problem(const char *data, const char *what)
-{
-    for (const char *p = strstr(data, "-----BEGIN "); p != NULL; p = strstr(p, "-----BEGIN ")) {
-        p += strlen("-----BEGIN ");
-        size_t label = strcspn(p, "-\r\n");
-        size_t len = strlen(what);
-        if (label < len || memcmp(p + label - len, what, len) != 0 || strncmp(p + label, "-----", 5) != 0)
-            continue;
-        if (strncmp(p, "ENCRYPTED", 9) == 0 || strstr(p, "Proc-Type: 4,ENCRYPTED") != NULL)
-            return "is protected by a password, which the gateway has no setting for";
-        return NULL;
-    }
-    return "has no such PEM block in it";
-}
-
-void conf_read_pem_file(struct conf_reader *reader, const struct conf_where *at, json_t *value,
-                        const struct conf_field *field, void *to)
-{
-    size_t len;
-    char quoted[CONF_QUOTED_PATH];
-    const char *problem;
-    if (value == NULL)
-        return;
-    const char *name = json_string_value(value);
-    if (name == NULL || name[0] == '\0') {
-        conf_fail_value(reader, at, value, "the path of a PEM file");
-        return;
-    }
-    const char *path = conf_store_path(reader, name);
-    if (path == NULL)
-        return;
-    conf_quote(path, quoted, sizeof(quoted));
-    char *data = conf_file_read(path, PEM_MAX, &len, &problem);
-    if (data == NULL) {
-        conf_fail(reader, at, "cannot read %s: %s", quoted, problem);
-        return;
-    }
-    problem = pem_problem(data, field->text);
-    conf_file_free(data, len);
-    if (problem != NULL)
-        conf_fail(reader, at, "expected a PEM file with a %s, but %s %s", field->text, quoted, problem);
-    if (strcmp(field->text, "PRIVATE KEY") == 0)
-        look_at_mode(reader, at, path);
     *(const char **)to = path;
 }

@@ -12,7 +12,6 @@
 const char *conf_secret_value(struct conf_reader *reader, const struct conf_where *at, json_t *value);
 
 CONF_READER(conf_read_token_file); /* [const char *] absolute; must be readable and hold a usable value; or NULL */
-/* [const char *] absolute; a readable PEM file or NULL. field->text names what must be in it ("CERTIFICATE"). */
-CONF_READER(conf_read_pem_file);
+void conf_look_at_mode(struct conf_reader *reader, const struct conf_where *at, const char *path);
 
 #endif

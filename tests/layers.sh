@@ -31,8 +31,8 @@ refuse "lmdb.h belongs to store/lmdb*.c" 'lmdb\.h' $(others 'store/lmdb*.[ch]')
 refuse "microhttpd.h belongs to gateway/admin*.c" 'microhttpd\.h' $(others 'gateway/admin*.[ch]')
 refuse "curl.h belongs to gateway/upstream*.c and gateway/command_admin_client.c" 'curl/' \
     $(others 'gateway/upstream*.[ch]' gateway/command_admin_client.c gateway/main.c)
-refuse "openssl/ belongs to gateway/webhook_signature.c and gateway/upstream_tls.c" 'openssl/' \
-    $(others gateway/webhook_signature.c gateway/upstream_tls.c)
+refuse "openssl/ belongs to gateway/webhook_signature.c, gateway/upstream_tls.c and config/tls_files.c" 'openssl/' \
+    $(others gateway/webhook_signature.c gateway/upstream_tls.c config/tls_files.c)
 refuse "zlib.h belongs to store/journal.c" 'zlib\.h' $(others store/journal.c)
 refuse "outside store/ only store/store.h is known" 'store/(apply|buffer|change|journal|lmdb|overlay|record|tail|writer)' $(others 'store/*')
 [ "$bad" -eq 0 ] && echo "  LINT   layers"

@@ -12,7 +12,7 @@ import warnings
 import pytest
 
 import expect
-from gateway import PATIENCE, route
+from gateway import PATIENCE, route, run
 
 
 def make_certificate(folder):
@@ -108,6 +108,24 @@ def test_a_body_until_the_end_is_whole_only_by_the_partners_word(launch, new_par
     (found,) = gw.wait_audit(key=mark)
     expect.record(found, kind="sent", upstream_status=200)
     assert ("note" in found) == (how == "cut")
+
+
+def test_files_that_tls_could_not_use_are_refused_and_the_old_ones_stay(launch, tls_partner, certificate, other_certificate, mark, tmp_path):
+    """`check`, a start and SIGHUP load them; a call is too late to find out."""
+    own = {"ca_file": str(certificate / "cert.pem")}
+    gw = launch(route(f"https://localhost:{tls_partner.port}", tls=own), workers=1)
+    expect.relayed(gw.call(f"/pay/{mark}", 5, mark))
+    half, hollow = tmp_path / "half.pem", tmp_path / "hollow.pem"
+    half.write_text((certificate / "cert.pem").read_text()[:300])
+    hollow.write_text("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n")
+    foreign = {"cert_file": str(certificate / "cert.pem"), "key_file": str(other_certificate / "key.pem")}
+    for bad in ({"ca_file": str(half)}, own | {"cert_file": str(hollow)}, own | foreign):
+        gw.settings["routes"][0]["tls"] = bad
+        gw.reload()
+        gw.wait_log(lambda line: line["event"] == "reload" and list(bad)[-1] in line["message"] and "refused" in line["message"])
+        expect.relayed(gw.call(f"/pay/{mark}", 5, mark))
+        checked = run(["check", "-c", str(gw.config)])
+        assert checked.returncode == 2 and "$.routes[0].tls." in checked.stderr, checked
 
 
 @pytest.mark.parametrize("pause", [0, 2.5])  # what is kept of the old file is kept by its age, too

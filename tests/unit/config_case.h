@@ -20,8 +20,6 @@
 
 #include "config/config.h"
 
-#define CA_PEM "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
-#define KEY_PEM "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n"
 #define SECRET "sk_live_51Hxxx"
 
 static char folder[] = "/tmp/fencegate-config-XXXXXX";
@@ -38,6 +36,32 @@ static void write_file(const char *name, const char *data, size_t len)
     assert_int_equal(chmod(path, 0600), 0);
 }
 
+/* A shell command in the folder. */
+static void in_folder(const char *format, const char *a, const char *b, const char *c)
+{
+    char what[400], command[600];
+    snprintf(what, sizeof what, format, a, b, c);
+    snprintf(command, sizeof command, "cd '%s' && umask 077 && %s", folder, what);
+    assert_int_equal(system(command), 0);
+}
+
+static void make_pair(const char *cert, const char *key)
+{
+    in_folder("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=unit "
+              "-out %s -keyout %s 2>%s",
+              cert, key, "/dev/null");
+}
+
+static void cut_file(const char *out, const char *in)
+{
+    in_folder("head -n 4 %2$s >%1$s", out, in, "");
+}
+
+static void join_files(const char *out, const char *first, const char *second)
+{
+    in_folder("cat %2$s %3$s >%1$s", out, first, second);
+}
+
 static void write_text(const char *name, const char *text)
 {
     write_file(name, text, strlen(text));
@@ -49,8 +73,15 @@ static int set_up(void **state)
     if (mkdtemp(folder) == NULL)
         return -1;
     snprintf(conf_file, sizeof(conf_file), "%s/c.json", folder);
-    write_text("ca.pem", CA_PEM);
-    write_text("key.pem", KEY_PEM);
+    make_pair("ca.pem", "key.pem");
+    make_pair("other.pem", "other-key.pem");
+    cut_file("half.pem", "ca.pem");
+    cut_file("half-key.pem", "key.pem");
+    write_text("hollow.pem", "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n");
+    write_text("hollow-key.pem", "-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----\n");
+    join_files("chain.pem", "ca.pem", "other.pem");
+    join_files("half-chain.pem", "ca.pem", "half.pem");
+    join_files("both.pem", "key.pem", "ca.pem");
     write_text("empty.pem", "");
     write_text("locked.pem", "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n");
     write_text("old-locked.pem", "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n");

@@ -183,6 +183,16 @@ static void every_setting_arrives(void **state)
     config_unref(&config);
 }
 
+static void certificates_in_any_arrangement(void **state)
+{
+    (void)state;
+    const struct config *config =
+        load_good(ROUTE("'tls': {'ca_file': 'chain.pem', 'cert_file': 'both.pem', 'key_file': 'both.pem'}"));
+    config_unref(&config);
+    config = load_good(ROUTE("'tls': {'cert_file': 'chain.pem', 'key_file': 'key.pem'}"));
+    config_unref(&config);
+}
+
 static void accepted_texts(void **state)
 {
     static const struct {
@@ -610,6 +620,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(minimal_has_the_defaults),
         cmocka_unit_test(every_setting_arrives),
+        cmocka_unit_test(certificates_in_any_arrangement),
         cmocka_unit_test(accepted_texts),
         cmocka_unit_test(secret_files_lose_one_newline),
         cmocka_unit_test(an_empty_breaker_has_the_defaults),
