@@ -124,7 +124,7 @@ def test_files_that_tls_could_not_use_are_refused_and_the_old_ones_stay(launch, 
         gw.reload()
         gw.wait_log(lambda line: line["event"] == "reload" and list(bad)[-1] in line["message"] and "refused" in line["message"])
         expect.relayed(gw.call(f"/pay/{mark}", 5, mark))
-        checked = run(["check", "-c", str(gw.config)])
+        checked = run("check", "-c", gw.config)
         assert checked.returncode == 2 and "$.routes[0].tls." in checked.stderr, checked
 
 
