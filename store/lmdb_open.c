@@ -25,6 +25,7 @@
 
 #define LACKS_JOURNAL MDB_INCOMPATIBLE
 #define LACKS_TABLES MDB_BAD_DBI
+#define SAME_NUMBER MDB_BAD_RSLOT
 #define JOURNAL_SHORT 16 /* bytes of a journal's name: id and number; and with the place */
 #define JOURNAL_LONG 24
 #define LOCK_FILE_BYTES 65536 /* about 1000 readers: every worker, the admin listener, and commands beside it */
@@ -248,13 +249,25 @@ static int open_tables_txn(struct db *db, uint64_t *version)
     return rc;
 }
 
+/* LMDB locks one byte of lock.mdb for each process that reads, at its number. */
+static int take_reader(const struct db *db)
+{
+    MDB_txn *txn;
+    if (db->file || db->unlocked)
+        return 0;
+    int rc = mdb_txn_begin(db->env, NULL, MDB_RDONLY, &txn);
+    if (rc == 0)
+        mdb_txn_abort(txn);
+    return rc == EAGAIN || rc == EACCES ? SAME_NUMBER : rc;
+}
+
 static enum store_error explain_open(int rc, const struct db *db, const char *path, char *why, size_t why_cap)
 {
     if ((db->readonly || db->file) && (rc == ENOENT || rc == MDB_NOTFOUND)) {
         (void)snprintf(why, why_cap, "store %s: there is no store in this folder", path);
         return STORE_NOT_FOUND;
     }
-    if (rc == EWOULDBLOCK && db->readonly && !db->unlocked) { /* LMDB locks one byte for each process that reads */
+    if (rc == SAME_NUMBER) {
         (void)snprintf(why, why_cap,
                        "store %s: a process with the same number, %ld, in another PID namespace (another container, "
                        "say) has it open, and LMDB tells processes apart by their numbers. Run this where that one "
@@ -296,6 +309,8 @@ static enum store_error open_db(struct db *db, const char *path, uint64_t max_si
     uint64_t version = 0, missing = 0;
     db->path = strdup(path);
     int rc = db->path == NULL ? ENOMEM : open_env(db, max_size);
+    if (rc == 0)
+        rc = take_reader(db);
     if (rc == 0)
         rc = lmdb_pages_missing(db, &missing);
     if (rc == 0 && missing > 0) { /* to read them is SIGBUS */

@@ -1,5 +1,6 @@
 """The command line, the configuration's errors, reload and shutdown."""
 
+import fcntl
 import json
 import signal
 import subprocess
@@ -409,3 +410,10 @@ def test_two_processes_with_one_number(partner, tmp_path):
         assert gate.fence("x") == 5
     finally:
         gate.kill()
+    listing = [*alone, BINARY, "fences", "list", "-c", gate.config]
+    eventually(lambda: subprocess.run(listing, capture_output=True).returncode == 0, what="the gateway's end")
+    with open(gate.store / "lock.mdb", "r+b") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX, 1, 1)  # as a command that is process 1 has it while it reads
+        done = subprocess.run([*alone, "--kill-child", BINARY, "serve", "-c", gate.config], capture_output=True, text=True,
+                              timeout=30)
+    assert done.returncode == 3 and "the same number, 1, in another PID namespace" in done.stderr, done
