@@ -144,7 +144,7 @@ sweep-long: ## the same for every N, also three failures in a row, with and with
 	@$(MAKE) sweep SWEEP=--every
 	@$(MAKE) $(ASAN) sweep SWEEP=--every
 	@$(MAKE) $(ASAN) sweep SWEEP="--every --many 3"
-harness: all deps-test ## histories, idle limit, last look, kills, power cuts (root); HARNESS="long --seed 7" for the evidence
+harness: all deps-test ## histories, idle limit, last look, floods, kills, power cuts (root); HARNESS="long --seed 7" for the evidence
 	@printf '  HARN   %s\n' '$(BUILD)/fencegate'
 	@env FENCEGATE_BIN=$(abspath $(BUILD)/fencegate) /usr/bin/python3 -B tests/harness/run.py $(or $(HARNESS),short)
 test-long: ## fuzzing, 1,000 histories of 2,000 requests, 2,000 power cuts, 2,000 kills, planted mistakes (half an hour)

@@ -17,7 +17,7 @@ PIPELINE = 16
 STREAMS = 8
 CALLS = 200  # at once, where each has a connection of its own
 CROWD = 400  # more than limits.connections
-REOPEN_SECONDS = 0.02
+REOPEN_SECONDS = 0.1
 LIMIT = {"paths": "428", "stale": "412", "keys": "503", "names": "504", "slow": "503"}  # the answer at it; others are there at once
 
 counts = collections.Counter()
