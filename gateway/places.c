@@ -294,10 +294,11 @@ void place_leave(struct places *places, struct client_place *place)
 struct client_place *places_next_called(struct places *places, struct place_caller *caller)
 {
     pthread_mutex_lock(&places->mutex);
-    caller->posted = false;
     struct client_place *place = caller->called;
     if (place != NULL)
         leave_called(place);
+    else
+        caller->posted = false; /* not before: the item would be posted while it is in the inbox */
     pthread_mutex_unlock(&places->mutex);
     return place;
 }

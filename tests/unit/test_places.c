@@ -21,12 +21,17 @@ static struct inbox inboxes[WORKERS];
 static struct place_caller callers[WORKERS];
 static struct client_place seat[ROOM], *called[ROOM];
 static size_t called_count;
+static unsigned runs, calls_meanwhile;
 
 static void on_called(struct inbox_item *item)
 {
     struct client_place *place;
-    while ((place = places_next_called(&places, (struct place_caller *)(void *)item)) != NULL)
+    assert_true(++runs < ROOM);
+    while ((place = places_next_called(&places, (struct place_caller *)(void *)item)) != NULL) {
         called[called_count++] = place;
+        if (calls_meanwhile > 0 && calls_meanwhile-- > 0)
+            (void)places_call_one(&places);
+    }
 }
 
 static int set_up(void **state)
@@ -34,6 +39,7 @@ static int set_up(void **state)
     (void)state;
     memset(seat, 0, sizeof seat);
     called_count = 0;
+    runs = calls_meanwhile = 0;
     for (size_t i = 0; i < WORKERS; i++) {
         if (!inbox_init(&inboxes[i]))
             return -1;
@@ -269,6 +275,23 @@ static void workers_side_by_side(void **state)
     assert_int_equal(places_taken(&places), 0);
 }
 
+/* The inbox must never hold a worker's item twice. */
+static void calls_while_calls_are_heard_are_posted_once(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 5; i++)
+        assert_int_equal(take(i * WORKERS, ROOM), PLACE_TAKEN);
+    calls_meanwhile = 3;
+    assert_true(places_call_one(&places));
+    assert_true(inbox_drain(&inboxes[0]));
+    while (inbox_drain(&inboxes[0]))
+        ;
+    assert_int_equal(called_count, 4);
+    assert_true(places_call_one(&places));
+    assert_true(inbox_drain(&inboxes[0]));
+    assert_int_equal(called_count, 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -279,6 +302,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(who_has_left_is_not_called, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_address_loses_its_own, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_can_be_called_for_its_descriptor, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(calls_while_calls_are_heard_are_posted_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(workers_side_by_side, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
