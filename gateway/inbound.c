@@ -97,7 +97,7 @@ static void on_timer(struct timer *timer)
     }
     conn->deadline_ms = 0;
     if (conn->step == CONNECTION_HEAD || conn->step == CONNECTION_BODY)
-        connection_too_slow(conn);
+        connection_cut_short(conn, REASON_REQUEST_TIMEOUT, NULL);
     else if (!still_there(conn))
         connection_end(conn);
 }
@@ -265,16 +265,19 @@ static void on_ready(struct io *io, uint32_t events)
         connection_read(conn);
 }
 
-/* Its place is another's by now. A request that has come whole is served all the same: closing would lose it. */
+/* Its place is another's by now. A request that has come whole is served all the same: closing would lose it. So is one
+ * whose body is still coming, if it is of a known key with a good token. */
 static void make_room(struct connection *conn)
 {
     conn->readable = true;
     connection_read(conn);
     if (conn->step == CONNECTION_IDLE)
         connection_end(conn);
-    else if (conn->step == CONNECTION_HEAD)
-        answer_no_request(conn, REASON_OVERLOADED,
-                          "The connection's place was needed before its request had come (limits.connections).");
+    else if (conn->step == CONNECTION_BODY && connection_keeps_body(conn))
+        return;
+    else if (conn->step == CONNECTION_HEAD || conn->step == CONNECTION_BODY)
+        connection_cut_short(conn, REASON_OVERLOADED,
+                             "The connection's place was needed before its request had come (limits.connections).");
 }
 
 void inbound_on_called(struct inbox_item *item)

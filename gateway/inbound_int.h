@@ -52,7 +52,7 @@ struct connection {
     int fd;
     enum connection_step step;
     struct request *request;   /* under way; NULL: none */
-    struct client_place place; /* of limits.connections: idle until a head is whole, and again when it was answered */
+    struct client_place place; /* of limits.connections: idle until a request is whole, and once it is answered */
     bool readable;             /* the kernel may have bytes, or the end */
     bool ended;                /* the client has ended its sending, be that read or not */
     bool blocked;              /* the kernel takes no more for now */
@@ -61,6 +61,7 @@ struct connection {
     bool unread;               /* the request under way was answered before it had come whole: more may be on its way */
     bool reset;                /* closing must not look like an end */
     bool answered;             /* the answer is with the kernel whole */
+    bool body_waits;           /* the rest of the body has not come yet: the place was made an idle one */
     bool due, hungry;          /* in the list of that name */
 
     /* what comes */
@@ -124,8 +125,10 @@ void inbound_on_accept_again(struct timer *timer);
 
 /* Reads and takes apart what has come, as far as the connection wants it. */
 void connection_read(struct connection *conn);
-/* It takes too long. */
-void connection_too_slow(struct connection *conn);
+/* Its body is waited for, its place is needed: true when it takes a place all the same, to its end. */
+bool connection_keeps_body(struct connection *conn);
+/* Its request will not come whole: it takes too long, or the place is needed. `detail` may be NULL. */
+void connection_cut_short(struct connection *conn, enum reason reason, const char *detail);
 
 /* ---- inbound_send.c ---- */
 

@@ -39,6 +39,9 @@ static const struct config *config_of(const struct connection *conn)
 static void on_whole(struct connection *conn, bool more)
 {
     struct request *request = conn->request;
+    if (conn->body_waits)
+        place_busy(&request->worker->gateway->places, &conn->place); /* if it is not */
+    conn->body_waits = false;
     conn->next_begun = more;
     conn->step = CONNECTION_CALL;
     conn->deadline_ms = 0;
@@ -50,6 +53,7 @@ static void on_whole(struct connection *conn, bool more)
 static void stop_early(struct connection *conn, enum reason reason)
 {
     struct request *request = conn->request;
+    conn->body_waits = false;
     conn->step = CONNECTION_CALL;
     conn->deadline_ms = 0;
     conn->keep = false;
@@ -59,12 +63,24 @@ static void stop_early(struct connection *conn, enum reason reason)
     request_arrived(request);
 }
 
-void connection_too_slow(struct connection *conn)
+bool connection_keeps_body(struct connection *conn)
 {
-    if (conn->step == CONNECTION_BODY)
-        stop_early(conn, REASON_REQUEST_TIMEOUT);
-    else
-        answer_no_request(conn, REASON_REQUEST_TIMEOUT, NULL);
+    struct request *request = conn->request;
+    if (request->refusal != REASON_NONE || request_judge_scarce(request) != REASON_NONE)
+        return false;
+    place_busy(&request->worker->gateway->places, &conn->place);
+    return true; /* body_waits stays: it is not made idle again */
+}
+
+void connection_cut_short(struct connection *conn, enum reason reason, const char *detail)
+{
+    if (conn->step != CONNECTION_BODY) {
+        answer_no_request(conn, reason, detail);
+        return;
+    }
+    if (detail != NULL)
+        snprintf(conn->request->detail, sizeof conn->request->detail, "%s", detail);
+    stop_early(conn, reason);
 }
 
 /* ---- the body ---- */
@@ -475,6 +491,10 @@ void connection_read(struct connection *conn)
             break;
         }
         read_some(conn);
+    }
+    if (conn->step == CONNECTION_BODY && !conn->readable && !conn->body_waits) {
+        conn->body_waits = true;
+        place_idle(&conn->inbound->worker->gateway->places, &conn->place);
     }
     if (conn->step == CONNECTION_HEAD || conn->step == CONNECTION_BODY)
         connection_set_deadline(conn, conn->begun_ms + config_of(conn)->request_timeout_ms);

@@ -440,14 +440,16 @@ def test_a_connection_with_a_request_under_way_never_ends(launch, new_partner, m
     partner, held = new_partner(), Held()
     partner.on(mark, held)
     gw = launch(route(partner), workers=2, limits={"connections": 3})
+    expect.relayed(gw.call("/pay/first", 5, mark))
     calls = [gw.send_off(f"/pay/{mark}", 5, f"{mark}-{i}") for i in range(2)]
     partner.wait_seen(mark, 2)
     with gw.connect() as uploading:
         whole = request("POST", f"/pay/{mark}-slow", fenced(5, mark), b"x" * 1000)
         uploading.send(whole[:-500])
         eventually(lambda: gw.metric("fencegate_buffered_bytes") > 0)
-        with gw.connect() as late:
-            expect.refusal(late.receive(), 503, "overloaded")
+        with gw.connect() as late:  # an upload of a known key goes on, beyond the limit
+            late.send(request("POST", f"/pay/{mark}-late", fenced(5, mark + "-late"), b"x"))
+            expect.relayed(late.receive())
         uploading.send(whole[-500:])
         expect.relayed(uploading.receive())
         with gw.connect() as later:  # takes the place of `uploading`, which is idle by now
@@ -457,6 +459,17 @@ def test_a_connection_with_a_request_under_way_never_ends(launch, new_partner, m
     held.release()
     for call in calls:
         expect.relayed(call.result(10))
+
+
+def test_part_of_a_body_is_answered_when_its_place_is_needed(launch, partner, mark):
+    """Unless its key is known: see above."""
+    gw = launch(route(partner), limits={"connections": 1})
+    with gw.connect() as begun:
+        begun.send(request("POST", f"/pay/{mark}", fenced(1, mark + "-new"), b"x" * 1000)[:-500])
+        expect.relayed(gw.call(f"/pay/{mark}", 5, mark))
+        expect.refusal(begun.receive(), 503, "overloaded")
+        assert begun.ended()
+    assert gw.fence(mark + "-new") is None
 
 
 def test_part_of_a_head_is_answered_when_its_place_is_needed(launch, partner, mark):
