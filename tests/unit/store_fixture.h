@@ -158,6 +158,21 @@ static inline void call_run(struct store *store, struct call *call)
     assert_true(call_wait(call, 30000));
 }
 
+/* Many at once, in few commits: with one each a test would take as long as that many syncs of the disk. The error of
+ * the first that failed; *done rises by those that did not. */
+static inline enum store_error calls_run(struct store *store, struct call *calls, size_t count, size_t *done)
+{
+    enum store_error error = STORE_OK;
+    for (size_t i = 0; i < count; i++)
+        store_submit(store, &calls[i].op);
+    for (size_t i = 0; i < count; i++) {
+        assert_true(call_wait(&calls[i], 30000));
+        error = error == STORE_OK ? calls[i].op.error : error;
+        *done += calls[i].op.error == STORE_OK;
+    }
+    return error;
+}
+
 static inline void admit_init(struct call *call, const char *key, uint64_t token)
 {
     call_init(call);

@@ -248,9 +248,15 @@ static void test_a_key_in_all_namespaces(void **state)
 static void *write_many(void *arg)
 {
     struct fixture *fx = arg;
-    for (int i = 0; i < 1500; i++) {
-        struct audit_record subject = {.kind = AUDIT_SENT, .ns = text("default"), .key = text(i % 2 ? "odd" : "even")};
-        if (record(fx->store, &subject).error != STORE_OK)
+    for (size_t written = 0; written < 1500;) {
+        struct call calls[10];
+        for (size_t i = 0; i < 10; i++) {
+            call_init(&calls[i]);
+            calls[i].op.kind = STORE_RECORD;
+            calls[i].op.record =
+                (struct audit_record){.kind = AUDIT_SENT, .ns = text("default"), .key = text(i % 2 ? "odd" : "even")};
+        }
+        if (calls_run(fx->store, calls, 10, &written) != STORE_OK)
             return arg;
     }
     return NULL;
@@ -357,9 +363,14 @@ static void grow(struct store *store)
 {
     char path[2000];
     memset(path, 'p', sizeof path);
-    for (int i = 0; i < 2000; i++) {
-        struct audit_record subject = {.kind = AUDIT_SENT, .path = {path, sizeof path}};
-        assert_int_equal(record(store, &subject).error, STORE_OK);
+    for (size_t written = 0; written < 2000;) {
+        struct call calls[20];
+        for (size_t i = 0; i < 20; i++) {
+            call_init(&calls[i]);
+            calls[i].op.kind = STORE_RECORD;
+            calls[i].op.record = (struct audit_record){.kind = AUDIT_SENT, .path = {path, sizeof path}};
+        }
+        assert_int_equal(calls_run(store, calls, 20, &written), STORE_OK);
     }
 }
 
