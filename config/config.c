@@ -157,6 +157,12 @@ static const struct conf_field audit_fields[] = {
      .min = 1,
      .max = 36500 * CONF_DAY,
      .fallback = 90 * CONF_DAY},
+    {.name = "rejected_max",
+     .read = conf_read_size,
+     .offset = AT(audit_rejected_max),
+     .min = CONF_MIB / 16,
+     .max = 1024 * CONF_GIB,
+     .fallback = 64 * CONF_MIB},
     {.name = "when_full", .read = conf_read_switch, .offset = AT(audit_drop_oldest), .choices = when_full},
     {0},
 };

@@ -102,6 +102,7 @@ struct config {
     uint64_t request_timeout_ms, idle_timeout_ms;
     uint64_t audit_retain_ms;
     bool audit_drop_oldest;
+    uint64_t audit_rejected_max; /* bytes; the store takes at most an eighth of store_max_size for it */
     uint64_t shutdown_grace_ms;
     enum config_log_level log_level;
     bool log_access;

@@ -18,6 +18,43 @@ static struct slice of(const char *text)
     return text == NULL ? (struct slice){NULL, 0} : (struct slice){text, strlen(text)};
 }
 
+enum { PATH_MAX_BYTES = 1024, METHOD_MAX_BYTES = 64 };
+static const char cut_mark[] = "\xe2\x80\xa6"; /* an ellipsis: no method or path has it, both are ASCII here */
+
+/* Is this the percent-encoded form of a byte that goes on a UTF-8 character? */
+static bool goes_on(const char *text)
+{
+    return text[0] == '%' && strchr("89abAB", text[1]) != NULL && text[1] != '\0';
+}
+
+/* Where text may be cut at or before `at`, with three bytes behind it: not inside a percent-encoded byte, nor between
+ * those of one UTF-8 character. */
+static size_t cut_at(const char *text, size_t at)
+{
+    if (text[at - 1] == '%')
+        at -= 1;
+    else if (text[at - 2] == '%')
+        at -= 2;
+    for (int step = 0; step < 3 && goes_on(text + at) && text[at - 3] == '%'; step++)
+        at -= 3;
+    return at;
+}
+
+/* As records have it: at most `max` bytes, with a mark at its end where it was cut. What anybody can send must not
+ * fill the store. */
+static struct slice cut(struct request *request, const char *text, size_t len, size_t max)
+{
+    if (len <= max)
+        return (struct slice){text, len};
+    size_t kept = cut_at(text, max - (sizeof cut_mark - 1));
+    char *out = arena_alloc(&request->arena, kept + sizeof cut_mark);
+    if (out == NULL)
+        return (struct slice){text, kept};
+    memcpy(out, text, kept);
+    memcpy(out + kept, cut_mark, sizeof cut_mark);
+    return (struct slice){out, kept + sizeof cut_mark - 1};
+}
+
 /* Of a webhook: scheme, host and port. Absent where they could not be read. */
 static struct slice target_of(const struct request *request)
 {
@@ -57,7 +94,7 @@ enum reason report_verdict_reason(enum store_verdict verdict)
     return REASON_NONE;
 }
 
-static struct audit_record subject(const struct request *request)
+static struct audit_record subject(struct request *request)
 {
     return (struct audit_record){
         .effect_id = request->effect_id,
@@ -66,8 +103,8 @@ static struct audit_record subject(const struct request *request)
         .key = request->key,
         .token = request->token,
         .highest = request->highest,
-        .method = of(request->method),
-        .path = {request->target.path, request->target.path_len},
+        .method = cut(request, request->method, strlen(request->method), METHOD_MAX_BYTES),
+        .path = cut(request, request->target.path, request->target.path_len, PATH_MAX_BYTES),
         .client = of(request->client),
         .target = target_of(request),
     };

@@ -197,6 +197,7 @@ static int open_store(struct server *server)
         .max_size = config->store_max_size,
         .retain_ms = config->audit_retain_ms,
         .drop_oldest = config->audit_drop_oldest,
+        .rejected_max = config->audit_rejected_max,
         .make = true,
         .journal = true,
         .raised = on_raised,
@@ -382,7 +383,8 @@ static bool reload(struct server *server)
     server->settings = settings;
     pthread_mutex_unlock(&server->settings_mutex);
     settings_unref(&before);
-    store_retention(server->gateway.store, config->audit_retain_ms, config->audit_drop_oldest);
+    store_retention(server->gateway.store, config->audit_retain_ms, config->audit_drop_oldest,
+                    config->audit_rejected_max);
     apply_log_level(config);
     show_limits(&server->gateway, config);
     resolver_limit(server->gateway.resolver, config->lookups);

@@ -5,6 +5,10 @@
  * effects and of audit records come from one counter that is kept in `meta` and written in the transaction that uses
  * it: an id is never given out twice, not even when retention has removed everything or a crash came in between.
  *
+ * Refusals without an accepted token (`rejected`, of no effect) can be caused by anybody, at will. They lie in tables
+ * of their own, a ring: the oldest make room for the newest, and other records never do (batch_trim_rejected()). Stores
+ * from before the ring have theirs among the other records, where they stay.
+ *
  * An effect that was recorded `unknown` can be resolved once. Until then `unknown` points from its id to that record,
  * afterwards to the `resolved` one; when retention takes the record, the pointer goes with it. What is in doubt has no
  * pointer: its intent stays in `effects` until it is resolved, however old.
@@ -137,13 +141,15 @@ static uint64_t append(struct batch *batch, const struct audit_record *record)
     struct slice value;
     if (!encode(batch, record, &value))
         return 0;
+    bool ring = record->kind == AUDIT_REJECTED && record->effect_id == 0;
     uint64_t id = batch->next_id++;
     char key[8], by_key[INDEX_KEY_CAP], kind = (char)record->kind;
     put_u64(key, id);
     size_t len = index_key(record->ns, record->key, id, by_key); /* before the change: they may point into the map */
-    db_append(&batch->txn, DB_AUDIT, (struct slice){key, sizeof key}, value);
+    db_append(&batch->txn, ring ? DB_REJECTED : DB_AUDIT, (struct slice){key, sizeof key}, value);
     if (len > 0) /* a record without a valid key is found by id alone */
-        db_put(&batch->txn, DB_AUDIT_BY_KEY, (struct slice){by_key, len}, (struct slice){&kind, 1});
+        db_put(&batch->txn, ring ? DB_REJECTED_BY_KEY : DB_AUDIT_BY_KEY, (struct slice){by_key, len},
+               (struct slice){&kind, 1});
     return id;
 }
 
@@ -454,9 +460,10 @@ static void remove_record(struct batch *batch, struct db_cursor *cursor)
         if (record.kind == AUDIT_UNKNOWN || record.kind == AUDIT_RESOLVED)
             effect_id = record.effect_id;
     }
+    enum db_table index = cursor->table == DB_AUDIT ? DB_AUDIT_BY_KEY : DB_REJECTED_BY_KEY;
     db_cursor_delete(cursor);
     if (len > 0)
-        db_delete(&batch->txn, DB_AUDIT_BY_KEY, (struct slice){key, len});
+        db_delete(&batch->txn, index, (struct slice){key, len});
     if (effect_id != 0)
         forget_pointer(batch, effect_id, id);
 }
@@ -498,6 +505,11 @@ static size_t end_removal(struct batch *batch, const struct removal *removal)
     return removal->count;
 }
 
+uint64_t rejected_pages(struct db_txn *txn)
+{
+    return db_pages(txn, DB_REJECTED) + db_pages(txn, DB_REJECTED_BY_KEY);
+}
+
 /* Records lie in the order of writing, and the clock may have been set back or forth meanwhile. A record from the
  * future was written under a wrong clock: it is passed over, else it would hold up retention until that day. */
 size_t batch_expire(struct batch *batch, uint64_t before_ms, size_t limit)
@@ -517,6 +529,26 @@ size_t batch_expire(struct batch *batch, uint64_t before_ms, size_t limit)
     db_cursor_close(&cursor);
     size_t removed = end_removal(batch, &removal);
     return batch->txn.error == 0 ? removed : 0;
+}
+
+/* Ids of this batch stay: somebody is to be told of them. */
+size_t batch_trim_rejected(struct batch *batch, uint64_t before_ms, uint64_t pages_max, size_t limit)
+{
+    struct db_cursor cursor;
+    struct removal removal = {0};
+    db_cursor_open(&batch->txn, DB_REJECTED, &cursor);
+    while (removal.count < limit && db_cursor_next(&cursor)) {
+        uint64_t time_ms = 0; /* of a damaged record: goes */
+        bool old = !record_time(cursor.value, &time_ms) || time_ms < before_ms;
+        bool ours = cursor.key.len == 8 && get_u64(cursor.key.data) >= batch->first_id;
+        if (ours || (!old && rejected_pages(&batch->txn) <= pages_max))
+            break;
+        remove_next(batch, &cursor, &removal);
+    }
+    db_cursor_close(&cursor);
+    if (removal.count > 0)
+        block_forget(&batch->txn, BLOCK_OF(removal.last));
+    return batch->txn.error == 0 ? removal.count : 0;
 }
 
 /* No kind of record was made for this. `reset` is the least misleading: like a fence's reset it says that something

@@ -49,6 +49,11 @@ size_t batch_expire(struct batch *batch, uint64_t before_ms, size_t limit);
 /* Removes the `limit` oldest audit records and appends the record that says so. Returns how many. */
 size_t batch_drop_oldest(struct batch *batch, size_t limit);
 
+/* Rejected records lie in a ring of their own. Removes up to `limit` of the oldest: those older than before_ms, and as
+ * long as the ring and its index take more than pages_max. Returns how many. */
+size_t batch_trim_rejected(struct batch *batch, uint64_t before_ms, uint64_t pages_max, size_t limit);
+uint64_t rejected_pages(struct db_txn *txn);
+
 /* The time that retention trusted last, and for how long a leap had lasted then (clock.h); where no store kept it, the
  * newest record's. 0: nothing is known. */
 struct kept_clock {

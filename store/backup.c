@@ -28,23 +28,32 @@ static uint64_t count_fences(struct db_txn *txn)
     return count;
 }
 
-static void look(struct db_txn *txn, struct store_contents *out)
+static void look_at_records(struct db_txn *txn, enum db_table table, struct store_contents *out)
 {
     struct db_cursor cursor;
     char last[8];
+    if (!db_has(txn->db, table))
+        return;
     memset(last, 0xff, sizeof last);
-    *out = (struct store_contents){.bytes = db_file_bytes(txn->db),
-                                   .fences = count_fences(txn),
-                                   .records = db_entries(txn, DB_AUDIT),
-                                   .effects = db_entries(txn, DB_EFFECTS),
-                                   .floor = db_floor(txn->db).token};
-    db_cursor_open(txn, DB_AUDIT, &cursor);
-    if (db_cursor_before(&cursor, (struct slice){last, sizeof last}) && cursor.key.len == 8) {
+    out->records += db_entries(txn, table);
+    db_cursor_open(txn, table, &cursor);
+    if (db_cursor_before(&cursor, (struct slice){last, sizeof last}) && cursor.key.len == 8 &&
+        get_u64(cursor.key.data) > out->newest_id) {
         out->newest_id = get_u64(cursor.key.data);
         if (!record_time(cursor.value, &out->newest_ms))
             out->newest_ms = 0;
     }
     db_cursor_close(&cursor);
+}
+
+static void look(struct db_txn *txn, struct store_contents *out)
+{
+    *out = (struct store_contents){.bytes = db_file_bytes(txn->db),
+                                   .fences = count_fences(txn),
+                                   .effects = db_entries(txn, DB_EFFECTS),
+                                   .floor = db_floor(txn->db).token};
+    look_at_records(txn, DB_AUDIT, out);
+    look_at_records(txn, DB_REJECTED, out);
 }
 
 /* What was copied is told from the copy: the store itself has gone on meanwhile. */

@@ -17,13 +17,12 @@ static bool seek_block(struct db_cursor *cursor, uint64_t block)
     return db_cursor_seek(cursor, (struct slice){key, sizeof key}) && at_record(cursor, block);
 }
 
-/* False: no record, or one without a time. */
-static bool measure(struct db_txn *txn, uint64_t block, struct block_times *out)
+/* False: one without a time. */
+static bool measure_in(struct db_txn *txn, enum db_table table, uint64_t block, struct block_times *out)
 {
     struct db_cursor cursor;
     bool whole = true;
-    *out = (struct block_times){UINT64_MAX, 0};
-    db_cursor_open(txn, DB_AUDIT, &cursor);
+    db_cursor_open(txn, table, &cursor);
     for (bool there = seek_block(&cursor, block); there && whole;
          there = db_cursor_next(&cursor) && at_record(&cursor, block)) {
         uint64_t time_ms = 0;
@@ -32,7 +31,15 @@ static bool measure(struct db_txn *txn, uint64_t block, struct block_times *out)
         out->max_ms = time_ms > out->max_ms ? time_ms : out->max_ms;
     }
     db_cursor_close(&cursor);
-    return whole && out->min_ms <= out->max_ms;
+    return whole;
+}
+
+/* False: no record, or one without a time. */
+static bool measure(struct db_txn *txn, uint64_t block, struct block_times *out)
+{
+    *out = (struct block_times){UINT64_MAX, 0};
+    return measure_in(txn, DB_AUDIT, block, out) && measure_in(txn, DB_REJECTED, block, out) &&
+           out->min_ms <= out->max_ms;
 }
 
 void block_finish(struct db_txn *txn, uint64_t first, uint64_t next)
@@ -49,15 +56,20 @@ void block_finish(struct db_txn *txn, uint64_t first, uint64_t next)
     }
 }
 
-void block_forget(struct db_txn *txn, uint64_t block)
+static bool has_records(struct db_txn *txn, enum db_table table, uint64_t block)
 {
     struct db_cursor cursor;
+    db_cursor_open(txn, table, &cursor);
+    bool has = seek_block(&cursor, block);
+    db_cursor_close(&cursor);
+    return has;
+}
+
+void block_forget(struct db_txn *txn, uint64_t block)
+{
     char key[8];
     put_u64(key, block);
-    db_cursor_open(txn, DB_AUDIT, &cursor);
-    bool left = seek_block(&cursor, block);
-    db_cursor_close(&cursor);
-    if (!left)
+    if (!has_records(txn, DB_AUDIT, block) && !has_records(txn, DB_REJECTED, block))
         db_delete(txn, DB_AUDIT_TIME, (struct slice){key, sizeof key});
 }
 

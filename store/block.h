@@ -1,6 +1,6 @@
 /*
- * store/block.h - what times the audit's records have, by blocks of ids: how a query by time passes over what it need
- * not look at.
+ * store/block.h - what times the audit's records have, the rejected ones among them, by blocks of ids: how a query by
+ * time passes over what it need not look at.
  *
  * Times follow ids most of the time, but a clock that was set back or forth breaks that order, and a search that trusts
  * it would hide records. So each block has the lowest and the highest time of its records, whatever their order. An

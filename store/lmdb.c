@@ -168,6 +168,14 @@ uint64_t db_entries(struct db_txn *txn, enum db_table table)
     return stat.ms_entries;
 }
 
+uint64_t db_pages(struct db_txn *txn, enum db_table table)
+{
+    MDB_stat stat = {0};
+    if (txn->error == 0)
+        (void)note(txn, mdb_stat(txn->handle, txn->db->table[table], &stat));
+    return stat.ms_branch_pages + stat.ms_leaf_pages + stat.ms_overflow_pages;
+}
+
 bool db_get(struct db_txn *txn, enum db_table table, struct slice key, struct slice *value)
 {
     if (txn->error != 0)

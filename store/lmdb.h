@@ -22,8 +22,16 @@ enum db_table {
     DB_META, /* "format", "next_id", "removed" (the highest id that was removed from the audit) -> 8 bytes; "floor" ->
               * token (8), time (8); "clock" -> time trusted last (8), how long a leap had lasted (8); "journal" -> id
               * (8), sequence (8), place (8; not when the journal is done with); "store_id" -> 8 random bytes */
+    /* Numbers are in journals: new tables come at the end. */
+    DB_REJECTED,        /* id -> record: what was refused without an accepted token, a ring (batch_trim_rejected()) */
+    DB_REJECTED_BY_KEY, /* as DB_AUDIT_BY_KEY, of those */
     DB_TABLE_COUNT,
 };
+/* Stores from before it was there: made by who serves, absent (db_has()) in what was opened for reading. */
+static inline bool db_may_lack(enum db_table table)
+{
+    return table == DB_AUDIT_TIME || table == DB_REJECTED || table == DB_REJECTED_BY_KEY;
+}
 
 /* "format". A program that does not know of floors would let stale tokens through in a store that has one, so such a
  * store has a version that it refuses. Stores without a floor stay at the first. */
@@ -113,6 +121,7 @@ enum store_error db_read_end(struct db_txn *txn) __attribute__((warn_unused_resu
 void db_read_close(struct db_txn *txn);
 
 uint64_t db_entries(struct db_txn *txn, enum db_table table); /* how many; costs nothing */
+uint64_t db_pages(struct db_txn *txn, enum db_table table);   /* that it takes; costs nothing */
 bool db_get(struct db_txn *txn, enum db_table table, struct slice key, struct slice *value);
 void db_put(struct db_txn *txn, enum db_table table, struct slice key, struct slice value);
 void db_append(struct db_txn *txn, enum db_table table, struct slice key,

@@ -31,8 +31,15 @@
 #define LOCK_FILE_BYTES 65536 /* about 1000 readers: every worker, the admin listener, and commands beside it */
 
 static const char *const table_names[DB_TABLE_COUNT] = {
-    [DB_FENCES] = "fences",         [DB_EFFECTS] = "effects", [DB_AUDIT] = "audit", [DB_AUDIT_BY_KEY] = "audit_by_key",
-    [DB_AUDIT_TIME] = "audit_time", [DB_UNKNOWN] = "unknown", [DB_META] = "meta",
+    [DB_FENCES] = "fences",
+    [DB_EFFECTS] = "effects",
+    [DB_AUDIT] = "audit",
+    [DB_AUDIT_BY_KEY] = "audit_by_key",
+    [DB_AUDIT_TIME] = "audit_time",
+    [DB_UNKNOWN] = "unknown",
+    [DB_META] = "meta",
+    [DB_REJECTED] = "rejected",
+    [DB_REJECTED_BY_KEY] = "rejected_by_key",
 };
 
 static const struct slice format_key = {"format", 6};
@@ -202,7 +209,7 @@ static int open_tables(struct db *db, MDB_txn *txn, uint64_t *version)
     if (rc == 0 && fresh && !db->making)
         return db->readonly || db->file ? MDB_NOTFOUND : LACKS_TABLES;
     for (int i = 0; i < DB_TABLE_COUNT && rc == 0; i++) {
-        bool may_lack = i == DB_AUDIT_TIME; /* stores from before it was there */
+        bool may_lack = db_may_lack((enum db_table)i);
         bool make = fresh || (may_lack && !db->readonly);
         rc = mdb_dbi_open(txn, table_names[i], make ? MDB_CREATE : 0, &db->table[i]);
         db->has[i] = rc == 0;

@@ -188,11 +188,11 @@ static bool pass_blocks(struct scan *scan, uint64_t id, size_t least)
     return true;
 }
 
-static bool get_record(struct scan *scan, uint64_t id, struct slice *value)
+static bool get_record(struct scan *scan, enum db_table table, uint64_t id, struct slice *value)
 {
     char key[8];
     put_u64(key, id);
-    return db_get(&scan->reader->txn, DB_AUDIT, (struct slice){key, sizeof key}, value);
+    return db_get(&scan->reader->txn, table, (struct slice){key, sizeof key}, value);
 }
 
 static bool find_intent(struct scan *scan, struct slice bytes, struct slice *value)
@@ -208,7 +208,7 @@ static bool find_intent(struct scan *scan, struct slice bytes, struct slice *val
 static bool find_record(struct scan *scan, const struct db_cursor *cursor, uint64_t *id, struct slice *value)
 {
     struct slice bytes = cursor->value;
-    if (scan->table == DB_AUDIT) {
+    if (cursor->table == DB_AUDIT || cursor->table == DB_REJECTED) {
         *value = bytes;
         return true;
     }
@@ -216,12 +216,12 @@ static bool find_record(struct scan *scan, const struct db_cursor *cursor, uint6
         return find_intent(scan, bytes, value);
     if (scan->table == DB_UNKNOWN) {
         bool open = unknown_open(bytes, id);
-        return open && get_record(scan, *id, value);
+        return open && get_record(scan, DB_AUDIT, *id, value);
     }
     bool told = bytes.len == 1 && scan->filter->kind != 0;
     if (told && bytes.data[0] != (char)scan->filter->kind)
         return false;
-    return get_record(scan, *id, value);
+    return get_record(scan, cursor->table == DB_AUDIT_BY_KEY ? DB_AUDIT : DB_REJECTED, *id, value);
 }
 
 static void copy_out(struct scan *scan, uint64_t id, struct slice value)

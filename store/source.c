@@ -8,13 +8,13 @@ static bool begins_with(struct slice text, const char *prefix, size_t len)
     return text.len >= len && memcmp(text.data, prefix, len) == 0;
 }
 
-static void open_part(struct source *source, const char *prefix, size_t len)
+static void open_part(struct source *source, enum db_table table, const char *prefix, size_t len)
 {
     struct source_part *part = &source->part[source->count++];
     memcpy(part->prefix, prefix, len);
     part->prefix_len = len;
     part->there = false;
-    db_cursor_open(source->txn, source->table, &part->cursor);
+    db_cursor_open(source->txn, table, &part->cursor);
 }
 
 /* One more namespace; false: too many. */
@@ -26,17 +26,17 @@ static bool try_namespace(struct source *source, struct db_cursor *cursor, struc
         return true;
     if (source->count == SOURCE_PARTS_MAX)
         return false;
-    open_part(source, prefix, len - 8);
+    open_part(source, cursor->table, prefix, len - 8);
     return true;
 }
 
 /* From one namespace to the next by a seek each. */
-static bool open_namespaces(struct source *source, struct slice key)
+static bool open_namespaces(struct source *source, enum db_table table, struct slice key)
 {
     struct db_cursor cursor;
     char after[NS_BYTES_MAX + 1];
     bool fits = true;
-    db_cursor_open(source->txn, DB_AUDIT_BY_KEY, &cursor);
+    db_cursor_open(source->txn, table, &cursor);
     bool there = db_cursor_next(&cursor);
     while (there && fits) {
         struct slice ns, other;
@@ -55,22 +55,33 @@ static bool open_namespaces(struct source *source, struct slice key)
     return fits;
 }
 
-bool source_open(struct source *source, struct db_txn *txn, enum db_table table, struct slice ns, struct slice key)
+/* One table's part of the source. */
+static bool open_table(struct source *source, enum db_table table, struct slice ns, struct slice key)
 {
     char prefix[INDEX_KEY_CAP];
-    bool fits = true;
-    source->txn = txn;
-    source->table = table;
-    source->count = source->best = 0;
-    if (table != DB_AUDIT_BY_KEY) {
-        open_part(source, "", 0);
-    } else if (ns.data) {
-        size_t len = index_key(ns, key, 0, prefix); /* 0: no such pair can be there */
-        if (len > 0)
-            open_part(source, prefix, len - 8);
-    } else {
-        fits = open_namespaces(source, key);
+    if (!db_has(source->txn->db, table))
+        return true;
+    if (table != DB_AUDIT_BY_KEY && table != DB_REJECTED_BY_KEY) {
+        open_part(source, table, "", 0);
+        return true;
     }
+    if (!ns.data)
+        return open_namespaces(source, table, key);
+    size_t len = index_key(ns, key, 0, prefix); /* 0: no such pair can be there */
+    if (len > 0)
+        open_part(source, table, prefix, len - 8);
+    return true;
+}
+
+bool source_open(struct source *source, struct db_txn *txn, enum db_table table, struct slice ns, struct slice key)
+{
+    source->txn = txn;
+    source->count = source->best = 0;
+    bool fits = open_table(source, table, ns, key);
+    if (table == DB_AUDIT)
+        fits = open_table(source, DB_REJECTED, ns, key);
+    else if (table == DB_AUDIT_BY_KEY && fits)
+        fits = open_table(source, DB_REJECTED_BY_KEY, ns, key);
     if (!fits)
         source_close(source);
     return fits;

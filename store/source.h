@@ -1,6 +1,7 @@
 /*
  * store/source.h - where a query's ids come from, in order: a table that is kept by ids, or the entries of one key in
- * the index, of one namespace or merged out of all that have the key.
+ * the index, of one namespace or merged out of all that have the key. The audit and its index come merged with the
+ * rejected records and theirs.
  *
  * Lives within one reading transaction. In the next one it is made anew: a namespace may have come in between, and an
  * id that was passed over then would be missed for good by who goes on behind it.
@@ -11,11 +12,10 @@
 #include "store/lmdb.h"
 #include "store/record.h"
 
-#define SOURCE_PARTS_MAX 16
+#define SOURCE_PARTS_MAX 32
 
 struct source {
     struct db_txn *txn;
-    enum db_table table;
     bool down;
     size_t count, best; /* best: the part whose id comes next; == count: none */
     struct source_part {
@@ -35,7 +35,7 @@ void source_close(struct source *source);
 
 /* To the first id above `at`, or with `down` below it. */
 void source_seek(struct source *source, uint64_t at, bool down);
-/* The entry whose id comes next, or NULL at the end. */
+/* The entry whose id comes next, in the table that its cursor names, or NULL at the end. */
 const struct db_cursor *source_here(const struct source *source, uint64_t *id);
 void source_move(struct source *source);
 

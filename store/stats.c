@@ -12,6 +12,8 @@ enum store_error store_stats(struct store_reader *reader, struct store_stats *ou
     db_read_begin(&reader->txn);
     out->fences = db_entries(&reader->txn, DB_FENCES);
     out->audit_records = db_entries(&reader->txn, DB_AUDIT);
+    if (db_has(reader->txn.db, DB_REJECTED))
+        out->audit_records += db_entries(&reader->txn, DB_REJECTED);
     return db_read_end(&reader->txn);
 }
 

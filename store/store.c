@@ -209,10 +209,10 @@ void store_submit(struct store *store, struct store_op *op)
     store_submit_list(store, op, op);
 }
 
-void store_retention(struct store *store, uint64_t retain_ms, bool drop_oldest)
+void store_retention(struct store *store, uint64_t retain_ms, bool drop_oldest, uint64_t rejected_max)
 {
     if (store->writer)
-        writer_retention(store->writer, retain_ms, drop_oldest);
+        writer_retention(store->writer, retain_ms, drop_oldest, rejected_max);
 }
 
 bool store_writable(struct store *store)

@@ -157,12 +157,13 @@ struct store_options {
     const char *path; /* folder */
     bool make;        /* a new, empty store where there is nothing of one, and the folder with mode 0700, but none above
                        * it; else STORE_NOT_FOUND */
-    uint64_t max_size;  /* bytes */
-    uint64_t retain_ms; /* audit records older than this are removed in small steps; 0: none is */
-    bool drop_oldest;   /* audit.when_full */
-    bool journal;       /* for who serves calls: changes are durable with one sync, in a file beside data.mdb. The store
-                         * is then written to data.mdb some tenths of a second later; readers of this process don't
-                         * notice, but for a wait */
+    uint64_t max_size;     /* bytes */
+    uint64_t retain_ms;    /* audit records older than this are removed in small steps; 0: none is */
+    bool drop_oldest;      /* audit.when_full */
+    uint64_t rejected_max; /* bytes that rejected records may take; at most an eighth of max_size, which 0 stands for */
+    bool journal; /* for who serves calls: changes are durable with one sync, in a file beside data.mdb. The store
+                   * is then written to data.mdb some tenths of a second later; readers of this process don't
+                   * notice, but for a wait */
     /* Called on the writer thread for every fence that a batch raised: after its commit, before any verdict
      * of the batch is handed out. The gate learns of a raise here; later would be too late (G3). May be NULL. */
     void (*raised)(void *arg, struct slice ns, struct slice key, uint64_t token);
@@ -205,8 +206,8 @@ uint64_t store_id(const struct store *store);
 void store_submit(struct store *store, struct store_op *op);
 /* Several in one step, in this order: linked by `next` from `first` to `last`. */
 void store_submit_list(struct store *store, struct store_op *first, struct store_op *last);
-/* New values for those two options, from now on. Any thread. */
-void store_retention(struct store *store, uint64_t retain_ms, bool drop_oldest);
+/* New values for those three options, from now on. Any thread. */
+void store_retention(struct store *store, uint64_t retain_ms, bool drop_oldest, uint64_t rejected_max);
 
 struct store_health {
     bool writable;       /* the last commit succeeded and there is room for new work */

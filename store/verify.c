@@ -60,6 +60,8 @@ __attribute__((format(printf, 3, 4))) static void find(struct check *check, cons
         [DB_AUDIT_TIME] = "audit_time",
         [DB_UNKNOWN] = "unknown",
         [DB_META] = "meta",
+        [DB_REJECTED] = "rejected",
+        [DB_REJECTED_BY_KEY] = "rejected_by_key",
     };
     char text[200];
     va_list args;
@@ -258,12 +260,17 @@ static void check_record(struct check *check, const struct db_cursor *cursor)
         find(check, &subject, "a value of %zu bytes is no audit record", cursor->value.len);
         return;
     }
-    check->contents.newest_id = subject.id;
-    check->contents.newest_ms = record.time_ms;
+    bool rejected = check->table == DB_REJECTED;
+    if (rejected && record.kind != AUDIT_REJECTED)
+        find(check, &subject, "it is %s, and lies among what was rejected", audit_kind_name(record.kind));
+    if (subject.id > check->contents.newest_id) {
+        check->contents.newest_id = subject.id;
+        check->contents.newest_ms = record.time_ms;
+    }
     subject.ns = record.ns;
     subject.key = record.key;
     struct slice key = {bytes, index_key(record.ns, record.key, subject.id, bytes)};
-    if (key.len > 0 && !db_get(check->txn, DB_AUDIT_BY_KEY, key, &value))
+    if (key.len > 0 && !db_get(check->txn, rejected ? DB_REJECTED_BY_KEY : DB_AUDIT_BY_KEY, key, &value))
         find(check, &subject, "the index by key does not have this record");
     check_time_of(check, &subject, &record);
     if (record.effect_id != 0)
@@ -286,7 +293,7 @@ static void check_index(struct check *check, const struct db_cursor *cursor)
         check->key_len = key.len;
     }
     struct slice value;
-    if (!get_by_id(check, DB_AUDIT, subject.id, &value)) {
+    if (!get_by_id(check, check->table == DB_AUDIT_BY_KEY ? DB_AUDIT : DB_REJECTED, subject.id, &value)) {
         find(check, &subject, "the audit does not have this record");
         return;
     }
@@ -370,7 +377,7 @@ static bool slice_of_walk(struct check *check, void (*each)(struct check *, cons
     for (size_t looks = 0; there && looks < SLICE_LOOKS; looks++)
         there = step(check, &cursor, each) && db_cursor_next(&cursor);
     db_cursor_close(&cursor);
-    if (!there && check->table == DB_AUDIT_BY_KEY)
+    if (!there && check->table == DB_AUDIT_BY_KEY) /* the other index has no accepted token */
         end_of_key(check);
     return there;
 }
@@ -412,8 +419,9 @@ enum store_error verify_db(struct db_txn *txn, const struct store_checker *check
     static const struct {
         enum db_table table;
         void (*each)(struct check *, const struct db_cursor *);
-    } tables[] = {{DB_FENCES, check_fence},       {DB_EFFECTS, check_effect},   {DB_AUDIT, check_record},
-                  {DB_AUDIT_BY_KEY, check_index}, {DB_AUDIT_TIME, check_block}, {DB_UNKNOWN, check_pointer}};
+    } tables[] = {{DB_FENCES, check_fence},       {DB_EFFECTS, check_effect},       {DB_AUDIT, check_record},
+                  {DB_AUDIT_BY_KEY, check_index}, {DB_AUDIT_TIME, check_block},     {DB_UNKNOWN, check_pointer},
+                  {DB_REJECTED, check_record},    {DB_REJECTED_BY_KEY, check_index}};
     struct check check = {.txn = txn, .checker = checker};
     enum store_error error = check_meta(&check);
     for (size_t i = 0; i < sizeof tables / sizeof *tables && error == STORE_OK; i++)

@@ -328,7 +328,7 @@ enum store_error writer_start(struct db *db, const struct store_options *options
     w->db = db;
     w->options = *options;
     w->options.path = NULL;
-    writer_retention(w, options->retain_ms, options->drop_oldest);
+    writer_retention(w, options->retain_ms, options->drop_oldest, options->rejected_max);
     w->queue_end = &w->queue;
     w->held_end = &w->held;
     w->chunk_max = CHUNK_OPS;
@@ -428,10 +428,11 @@ bool writer_writable(struct writer *writer)
     return atomic_load_explicit(&writer->writable, memory_order_acquire);
 }
 
-void writer_retention(struct writer *writer, uint64_t retain_ms, bool drop)
+void writer_retention(struct writer *writer, uint64_t retain_ms, bool drop, uint64_t rejected_max)
 {
     atomic_store_explicit(&writer->retain_ms, retain_ms, memory_order_relaxed);
     atomic_store_explicit(&writer->drop_oldest, drop, memory_order_relaxed);
+    atomic_store_explicit(&writer->rejected_max, rejected_max, memory_order_relaxed);
 }
 
 void writer_health(struct writer *writer, struct store_health *out)

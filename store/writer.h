@@ -16,7 +16,7 @@ enum store_error writer_start(struct db *db, const struct store_options *options
 void writer_submit(struct writer *writer, struct store_op *first, struct store_op *last);
 void writer_refuse(struct store_op *list, enum store_error error); /* gives all of them back */
 void writer_stop(struct writer **writer);                          /* finishes what was submitted, joins, frees */
-void writer_retention(struct writer *writer, uint64_t retain_ms, bool drop_oldest); /* any thread */
+void writer_retention(struct writer *writer, uint64_t retain_ms, bool drop, uint64_t rejected_max); /* any thread */
 /* Waits until data.mdb has all that was told to be durable before this call; at most a second. Any thread but the
  * writer's and those that serve calls. */
 void writer_settle(struct writer *writer);

@@ -52,6 +52,8 @@ struct writer {
     size_t expire_least; /* records that retention may take in one transaction however little room there is */
     bool dropped_some;   /* said once */
     bool dropping;       /* the oldest audit records go with each chunk (audit.when_full is drop-oldest) */
+    uint64_t ring_pages; /* that rejected records may take */
+    bool ring_told;      /* that the oldest of them make room; once */
     bool made_room;      /* by the attempt under way, beside its ops */
     bool refuse_new;     /* no room for new work */
     bool refuse_raise;   /* nor for raises */
@@ -74,6 +76,7 @@ struct writer {
     struct store_health health;
     atomic_ullong retain_ms; /* of the options, but they may change while running */
     atomic_bool drop_oldest;
+    atomic_ullong rejected_max;
     atomic_bool writable; /* health.writable for those who ask on every call */
 };
 

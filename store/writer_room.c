@@ -23,6 +23,9 @@
 #define PAGES_PER_EFFECT_PAGE 3
 #define EXPIRE_STEPS_IDLE 8
 #define EXPIRE_STEPS_FULL 32
+#define RING_DIVISOR 8 /* an eighth of the map at most is for rejected records */
+#define RING_PAGES_LEAST 16
+#define NEW_KEY_DIVISOR 10 /* with a tenth of the map left no new keys come in */
 #define DROP_OPS 256
 #define DROP_STEPS_MAX 64
 #define LEAP_TOLD_MS 86400000 /* at a start: less is a stop for a night */
@@ -41,6 +44,13 @@ static uint64_t reserve_pages(const struct db_space *space)
     return reserve_base(space) + PAGES_PER_EFFECT_PAGE * space->effects;
 }
 
+/* Free pages at which no new keys come in any more: a tenth of the map, and in a small one more than the reserve. */
+static uint64_t new_key_pages(const struct db_space *space)
+{
+    uint64_t part = space->pages / NEW_KEY_DIVISOR, least = reserve_pages(space) + reserve_base(space) / 2;
+    return part > least ? part : least;
+}
+
 static uint64_t spare_pages(const struct db_space *space)
 {
     uint64_t reserve = reserve_pages(space);
@@ -52,7 +62,7 @@ static bool look_at_space(struct writer *w, struct db_space *out)
 {
     if (db_space(w->db, 0, out) != STORE_OK)
         return false;
-    return db_space(w->db, reserve_pages(out) + CHUNK_OPS * PAGES_PER_OP, out) == STORE_OK;
+    return db_space(w->db, new_key_pages(out) + CHUNK_OPS * PAGES_PER_OP, out) == STORE_OK;
 }
 
 static void tell_dropping(struct writer *w)
@@ -70,6 +80,30 @@ static uint64_t room_goal(const struct db_space *space)
 {
     uint64_t part = reserve_base(space) / 2;
     return part < CHUNK_OPS * PAGES_PER_OP ? part : CHUNK_OPS * PAGES_PER_OP;
+}
+
+/* Rejected records give way to all others: in a store with little room they get no more than a token of it. */
+static uint64_t ring_pages(const struct writer *w, const struct db_space *space, bool tight)
+{
+    uint64_t wanted = atomic_load_explicit(&w->rejected_max, memory_order_relaxed) / space->page_bytes;
+    uint64_t most = space->pages / RING_DIVISOR;
+    if (wanted == 0 || wanted > most)
+        wanted = most;
+    if (tight || wanted < RING_PAGES_LEAST)
+        wanted = RING_PAGES_LEAST;
+    return wanted;
+}
+
+static size_t trim_ring(struct writer *w, struct batch *batch, uint64_t before_ms, size_t limit)
+{
+    bool full = batch->txn.error == 0 && rejected_pages(&batch->txn) > w->ring_pages;
+    size_t removed = batch_trim_rejected(batch, before_ms, w->ring_pages, limit);
+    if (full && !w->ring_told) {
+        w->ring_told = true;
+        writer_notice(w, STORE_NOTICE_ODD,
+                      "store: the oldest rejected records make room for new ones (audit.rejected_max)");
+    }
+    return removed;
 }
 
 /* Where what goes with the chunks was not enough (a smaller max_size than before, a burst of large records), nothing
@@ -99,6 +133,7 @@ void room_look(struct writer *w)
     if (may_drop && spare_pages(&space) < (w->refuse_new ? room_goal(&space) : PAGES_PER_OP))
         drop_oldest(w, &space);
     w->dropping = may_drop && spare_pages(&space) < room_goal(&space) / (w->dropping ? 1 : 2);
+    w->ring_pages = ring_pages(w, &space, space.free < new_key_pages(&space) + room_goal(&space));
     w->expire_least = (size_t)reserve_base(&space) / PAGES_PER_REMOVAL;
     uint64_t ops = spare_pages(&space) / PAGES_PER_OP;
     w->spare_ops = (size_t)ops;
@@ -177,12 +212,14 @@ static void watch_spree(struct writer *w, struct batch *batch, size_t removed, s
     }
 }
 
-/* What is older than audit.retain, up to `limit`; how many. */
+/* What is older than audit.retain, up to `limit`, and rejected records for which there is no room; how many. */
 static size_t expire(struct writer *w, struct batch *batch, size_t limit)
 {
-    size_t removed = batch_expire(batch, room_expiry(w, batch->now_ms), limit);
+    uint64_t before_ms = room_expiry(w, batch->now_ms);
+    size_t removed = batch_expire(batch, before_ms, limit);
     if (batch->txn.error == 0)
         watch_spree(w, batch, removed, limit);
+    removed += trim_ring(w, batch, before_ms, limit);
     return removed;
 }
 
@@ -210,7 +247,7 @@ void room_expire_idle(struct writer *w)
 {
     size_t limit = expire_limit(w, EXPIRE_OPS), removed = limit;
     int steps = w->refuse_new ? EXPIRE_STEPS_FULL : EXPIRE_STEPS_IDLE;
-    for (int step = 0; step < steps && removed == limit && (w->refuse_new || writer_idle(w)); step++) {
+    for (int step = 0; step < steps && removed >= limit && (w->refuse_new || writer_idle(w)); step++) {
         struct batch batch;
         batch_begin(&batch, w->db, &w->scratch);
         removed = expire(w, &batch, limit);

@@ -102,7 +102,7 @@ static void tend(struct writer *w)
         return;
     if (w->failing.shown && !w->failing.seen)
         probe(w);
-    if (!w->failing.shown && atomic_load_explicit(&w->retain_ms, memory_order_relaxed) != 0)
+    if (!w->failing.shown)
         room_expire_idle(w);
     if (!w->failing.shown && (w->clock_kept_ms == 0 || clock_ms() - w->clock_kept_ms > CLOCK_KEPT_MS))
         room_clock_keep(w);

@@ -315,3 +315,25 @@ def test_a_full_store_is_read_and_goes_on_when_there_is_room(launch, new_partner
         assert gw.admin("/readyz", token=None).status == 200
     eventually(lambda: int(gw.audit(limit=1)[0]["id"]) > int(oldest["id"]), what="the oldest record's end")
     assert gw.fence(f"{mark}-0") == (9 if way == "drop-oldest" else 7) and gw.fence(f"{mark}-{sent - 1}") == 7, "a fence went with the records"
+
+
+def test_paths_without_a_token_take_no_room_of_others(launch, new_partner, mark):
+    """Several times the store's size in long paths: each is refused, and calls and their outcomes go on."""
+    partner = new_partner()
+    gw = launch(route(partner), store={"path": "store", "max_size": "1MiB"}, audit={"retain": "90d", "when_full": "refuse"})
+    assert gw.call(f"/pay/{mark}-first", 7, mark).status == 200
+    path = f"/pay/{mark}-" + "%E2%82%AC" * 1300
+    for _ in range(1500):
+        answer = gw.call(path, None, None)
+        expect.refusal(answer, 428, "missing-token", "not-sent")
+    newest = gw.audit(order="desc", limit=1, kind="rejected")[0]
+    assert newest["path"].endswith("%AC…") and 1000 < len(newest["path"].encode()) <= 1024
+    assert path.startswith(newest["path"][:-1])
+    assert gw.call(f"/pay/{mark}-last", 7, mark).status == 200  # a known key
+    assert gw.call(f"/pay/{mark}-new", 7, mark + "-new").status == 200
+    assert gw.admin("/healthz", token=None).status == 200 and gw.metric("fencegate_store_writable") == 1
+    paths = [f"/pay/{mark}-first", f"/pay/{mark}-last", f"/pay/{mark}-new"]
+    eventually(lambda: [record["path"] for record in gw.audit(kind="sent")] == paths)
+    everything = gw.audit(limit=1000)
+    assert [int(record["id"]) for record in everything] == sorted(int(record["id"]) for record in everything)
+    assert gw.command("verify").returncode == 0

@@ -421,7 +421,7 @@ enum { LEFT_OPEN = 1200 };
 
 static void fill_and_crash(struct fixture *fx)
 {
-    struct audit_record subject = {.kind = AUDIT_REJECTED, .ns = text("default"), .key = text("k")};
+    struct audit_record subject = {.kind = AUDIT_DROPPED, .ns = text("default"), .key = text("k")};
     open_store(fx);
     for (size_t i = 0; i < LEFT_OPEN; i++) {
         char key[32];
@@ -451,7 +451,7 @@ static void test_full_map_at_start(void **state)
 static void test_full_map_recovers(void **state)
 {
     struct fixture *fx = *state;
-    struct audit_record old = {.kind = AUDIT_REJECTED, .ns = text("default"), .key = text("k"), .time_ms = 1000};
+    struct audit_record old = {.kind = AUDIT_DROPPED, .ns = text("default"), .key = text("k"), .time_ms = 1000};
     open_store(fx);
     fill_with_records(fx->store, &old);
     assert_int_equal(admit(fx->store, "k", 1).error, STORE_FULL);

@@ -493,12 +493,12 @@ static void test_retention_of_what_is_unknown(void **state)
     age(fx->store, &subject, 2 * HOUR);
     assert_int_equal(resolve(fx->store, resolved, "sent").error, STORE_OK);
     assert_int_equal(removed(fx->store), 0);
-    store_retention(fx->store, HOUR, false);
+    store_retention(fx->store, HOUR, false, 0);
     wait_for_count(fx->store, 1); /* the resolution */
     assert_int_equal(removed(fx->store), all_records(fx->store).item[0].id - 1);
     assert_int_equal(resolve(fx->store, open, "sent").error, STORE_NOT_FOUND);
     assert_int_equal(resolve(fx->store, resolved, "sent").error, STORE_ALREADY);
-    store_retention(fx->store, 1, false);
+    store_retention(fx->store, 1, false, 0);
     wait_for_count(fx->store, 0);
     assert_int_equal(resolve(fx->store, resolved, "sent").error, STORE_NOT_FOUND);
 }
@@ -515,7 +515,7 @@ static void test_retention_leaves_what_is_in_doubt(void **state)
     reopen(fx);
     struct effects effects = in_doubt(fx->store, 0, 9, &next);
     assert_int_equal(effects.count, 5);
-    store_retention(fx->store, 0, false);
+    store_retention(fx->store, 0, false, 0);
     assert_int_equal(resolve(fx->store, effects.id[0], "sent").error, STORE_OK);
     assert_int_equal(resolve(fx->store, effects.id[0], "sent").error, STORE_ALREADY);
     assert_int_equal(health(fx->store).in_doubt, 4);

@@ -31,7 +31,7 @@ static size_t write_group(struct store *store, uint64_t time_ms, enum store_erro
         (void)snprintf(keys[i], sizeof keys[i], "key-%u", (unsigned)(number++ * 7919 % 1009));
         call_init(&calls[i]);
         calls[i].op.kind = STORE_RECORD;
-        calls[i].op.record = (struct audit_record){.kind = AUDIT_REJECTED,
+        calls[i].op.record = (struct audit_record){.kind = AUDIT_DROPPED,
                                                    .ns = text("default"),
                                                    .key = text(keys[i]),
                                                    .path = {path, sizeof path},
@@ -63,12 +63,12 @@ static void age_out(struct fixture *fx)
 {
     struct timespec pause = {0, 10000000};
     enum store_error error;
-    store_retention(fx->store, AGE_MS, false);
+    store_retention(fx->store, AGE_MS, false, 0);
     for (int i = 0; i < 3000 && records(fx->store) > GROUP; i++) {
         if (write_group(fx->store, 1000, &error) == 0)
             nanosleep(&pause, NULL);
     }
-    store_retention(fx->store, 0, false);
+    store_retention(fx->store, 0, false, 0);
     assert_true(records(fx->store) <= GROUP);
 }
 
@@ -158,7 +158,7 @@ static void test_drop_oldest(void **state)
     size_t fits = 0, written = 0;
     while (error == STORE_OK)
         fits += write_group(fx->store, 0, &error);
-    store_retention(fx->store, 0, true);
+    store_retention(fx->store, 0, true, 0);
     while (write_group(fx->store, 0, &error) == 0)
         continue; /* the last look at the room was before */
     uint64_t kept = records(fx->store);

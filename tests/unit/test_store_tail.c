@@ -360,11 +360,11 @@ static void test_retention_in_the_tail(void **state)
     enum { OLD = 400 };
     static struct call old[OLD];
     struct call *chunk[OLD];
-    store_retention(at->fx.store, 3600000, false);
+    store_retention(at->fx.store, 3600000, false, 0);
     for (size_t i = 0; i < OLD; i++) {
         admit_init(&old[i], i % 2 ? "odd" : "even", 1);
         old[i].op.kind = STORE_RECORD;
-        old[i].op.record.kind = AUDIT_REJECTED;
+        old[i].op.record.kind = AUDIT_DROPPED;
         old[i].op.record.time_ms = 1700000000000 + i;
         chunk[i] = &old[i];
     }
