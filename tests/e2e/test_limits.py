@@ -466,6 +466,7 @@ def test_part_of_a_body_is_answered_when_its_place_is_needed(launch, partner, ma
     gw = launch(route(partner), limits={"connections": 1})
     with gw.connect() as begun:
         begun.send(request("POST", f"/pay/{mark}", fenced(1, mark + "-new"), b"x" * 1000)[:-500])
+        eventually(lambda: gw.metric("fencegate_buffered_bytes") > 0, what="the upload")
         expect.relayed(gw.call(f"/pay/{mark}", 5, mark))
         expect.refusal(begun.receive(), 503, "overloaded")
         assert begun.ended()
