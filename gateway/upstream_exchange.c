@@ -126,9 +126,37 @@ static void end_well(struct call *call, bool left_over)
     call_finish(call, CALL_OK, NULL);
 }
 
+/* A partner's certificate that no longer holds fails every call of a route: told as a warning, once a minute. The rest
+ * is in the access line. */
+static void tell_tls_trouble(const struct call *call, const char *detail)
+{
+    struct request *request = call->request;
+    struct log_line line;
+    uint64_t skipped;
+    if (!log_rate_pass(&request->route->tls_told, request->worker->now_ms, TLS_TOLD_MS, &skipped) ||
+        !log_begin(&line, LOG_WARN, "partner-tls"))
+        return;
+    report_id(&line, request->worker, request->number);
+    log_cstring(&line, "route", request->route->config->name);
+    log_cstring(&line, "message", detail);
+    log_number(&line, "skipped", skipped);
+    log_end(&line);
+}
+
 /* ---- the first byte ---- */
 
-static const char spoke_first[] = "The partner spoke or closed before it was asked; nothing was sent.";
+/* Connected, and not fit for a call: the partner spoke, or hung up. With TLS 1.3 its alert about the handshake comes
+ * here.
+ */
+static void end_unfit(struct call *call)
+{
+    const struct link *link = call->link;
+    char text[sizeof call->detail];
+    link_explain(link, "The partner spoke or closed before it was asked; nothing was sent", text, sizeof text);
+    if (link->tls && (link->certificate_asked || link->error[0] != '\0'))
+        tell_tls_trouble(call, text);
+    call_finish(call, CALL_UNREACHABLE, text);
+}
 
 static void stop_unsent(struct call *call)
 {
@@ -164,7 +192,7 @@ static void begin_sending(struct call *call)
     if (!request_take_back(request))
         stop_unsent(call);
     else if (call->send_failed)
-        call_finish(call, CALL_UNREACHABLE, spoke_first);
+        end_unfit(call);
 }
 
 static void start_on(struct call *call)
@@ -172,7 +200,7 @@ static void start_on(struct call *call)
     if (link_is_silent(call->link))
         begin_sending(call);
     else
-        call_finish(call, CALL_UNREACHABLE, spoke_first);
+        end_unfit(call);
 }
 
 /* ---- the exchange ---- */
@@ -242,7 +270,7 @@ static bool read_some(struct call *call)
     case LINK_AGAIN: link_watch_needed(call->link); return false;
     case LINK_FAILED: {
         char text[sizeof call->detail];
-        snprintf(text, sizeof text, "%.150s.", link_error(call->link));
+        link_explain(call->link, "The connection failed", text, sizeof text);
         call_break(call, text);
         return false;
     }
@@ -407,32 +435,6 @@ static bool is_tls_trouble(CURLcode result)
     }
 }
 
-/* A partner's certificate that no longer holds fails every call of a route: told as a warning, once a minute. The rest
- * is in the access line. */
-static void tell_tls_trouble(const struct call *call, const char *detail)
-{
-    struct request *request = call->request;
-    struct log_line line;
-    uint64_t skipped;
-    if (!log_rate_pass(&request->route->tls_told, request->worker->now_ms, TLS_TOLD_MS, &skipped) ||
-        !log_begin(&line, LOG_WARN, "partner-tls"))
-        return;
-    report_id(&line, request->worker, request->number);
-    log_cstring(&line, "route", request->route->config->name);
-    log_cstring(&line, "message", detail);
-    log_number(&line, "skipped", skipped);
-    log_end(&line);
-}
-
-/* Some of libcurl's have a full stop. */
-static void end_sentence(const char *words, char *out, size_t cap)
-{
-    size_t len = strlen(words);
-    while (len > 0 && words[len - 1] == '.')
-        len--;
-    snprintf(out, cap, "%.*s.", len < cap - 2 ? (int)len : (int)cap - 2, words);
-}
-
 /* libcurl's own words name the host, the certificate's fault and the like; the general ones are for when it has none.
  */
 static void end_unconnected(struct call *call, CURLcode result)
@@ -451,7 +453,7 @@ static void end_unconnected(struct call *call, CURLcode result)
         snprintf(text, sizeof text, "No connection within %" PRIu64 " ms (timeout.connect).",
                  route->connect_timeout_ms);
     else
-        end_sentence(link->error[0] != '\0' ? link->error : curl_easy_strerror(result), text, sizeof text);
+        link_explain(link, curl_easy_strerror(result), text, sizeof text);
     if (is_tls_trouble(result))
         tell_tls_trouble(call, text);
     call_finish(call, late ? CALL_TIMEOUT : CALL_UNREACHABLE, text);
@@ -463,10 +465,7 @@ void upstream_connected(struct link *link, CURLcode result)
     if (result == CURLE_OK && !link->look && link_adopt(link))
         call_begin(call);
     else if (result == CURLE_OK)
-        call_finish(call, CALL_UNREACHABLE,
-                    link->look || link_error(link)[0] == '\0'
-                        ? spoke_first
-                        : "No descriptor is left for the connection; nothing was sent.");
+        end_unfit(call);
     else
         end_unconnected(call, result);
 }

@@ -45,7 +45,8 @@ struct link {
     unsigned allowed, refused;    /* addresses that a socket was wanted for: by what the route allows */
     struct place again;           /* an address may have failed in this step of libcurl */
     bool tls;
-    bool used;   /* has carried a call */
+    bool certificate_asked; /* the partner wanted one of the client, and the route has none */
+    bool used;              /* has carried a call */
     bool torn;   /* the kernel said so when we sent, and says it once: reading finds what looks like an end */
     bool taken;  /* the kernel took bytes of what was given to link_send() since link_expect() */
     bool loaded; /* TLS holds a record of a call of which the kernel took nothing: closing must not let it out */
@@ -165,8 +166,8 @@ struct link *link_take(struct upstream *upstream, struct request *request);
 struct link *link_open(struct upstream *upstream, struct request *request, bool look)
     __attribute__((warn_unused_result));
 uint64_t link_connect_left_ms(const struct link *link); /* of timeout.connect, for libcurl; never 0 */
-/* libcurl has connected it: it is ours. False: the partner spoke, or hung up, before it was asked; or, with a
- * link_error(), there is no descriptor for it. */
+/* libcurl has connected it: it is ours. False: the partner spoke, or hung up, before it was asked; or
+ * link->error says more. */
 bool link_adopt(struct link *link) __attribute__((warn_unused_result));
 void link_put(struct link *link); /* its call has ended well: it waits for another */
 void link_close(struct link **link);
@@ -182,7 +183,8 @@ void link_expect(struct link *link);
 bool link_may_send(const struct link *link);
 /* For what the last LINK_AGAIN waits, and for what comes unasked. */
 void link_watch_needed(struct link *link);
-const char *link_error(const struct link *link); /* of the last LINK_FAILED */
+/* Why it failed, in a sentence: by the error of the last step, else by the words `otherwise`. */
+void link_explain(const struct link *link, const char *otherwise, char *out, size_t cap);
 /* After LINK_CLOSED: the partner ended it, and nothing that it said is missing. */
 bool link_ended_well(const struct link *link);
 /* Nothing waits to be read: neither a close nor bytes that would be taken for the next answer. */
@@ -191,7 +193,9 @@ void link_watch(struct link *link, uint32_t events); /* 0: not at all */
 
 /* ---- upstream_tls.c ---- */
 
-bool tls_set_rules(CURL *easy);       /* TLS 1.2 at least, no renegotiation, no key log. False: no memory */
+/* TLS 1.2 at least, no renegotiation, no key log. *certificate_asked, which lives as long as the handle, becomes true
+ * when the partner asks for a client certificate and there is none. False: no memory. */
+bool tls_set_rules(CURL *easy, bool *certificate_asked);
 bool tls_said_good_bye(CURL *easy);   /* on a connection that has ended: by the partner's own word */
 bool tls_is_busy(CURL *easy);         /* a handshake message is half there: nothing can be sent before the rest */
 bool tls_owes_key_update(CURL *easy); /* the partner asked for one: it would go out in front of the next write */

@@ -274,7 +274,7 @@ static bool set_options(struct link *link)
         SET(SSLKEY, route->tls_key_file);
     }
 #undef SET
-    return bad == CURLE_OK && tls_set_rules(easy);
+    return bad == CURLE_OK && tls_set_rules(easy, &link->certificate_asked);
 }
 
 static bool set_up(struct link *link)
@@ -400,7 +400,7 @@ static bool take_over(struct link *link, curl_socket_t fd)
 {
     link->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (link->fd < 0) {
-        snprintf(link->error, sizeof link->error, "%s", strerror(errno));
+        snprintf(link->error, sizeof link->error, "No descriptor for the connection: %s", strerror(errno));
         return false;
     }
     upstream_release_socket(link->upstream, link->fd); /* what it knows of an earlier socket with this number */
@@ -551,9 +551,15 @@ void link_watch_needed(struct link *link)
     link_watch(link, EPOLLIN | EPOLLRDHUP | (out ? (uint32_t)EPOLLOUT : 0u));
 }
 
-const char *link_error(const struct link *link)
+void link_explain(const struct link *link, const char *otherwise, char *out, size_t cap)
 {
-    return link->error;
+    static const char asked[] = "The partner asks for a client certificate, the route has none (tls.cert_file): ";
+    const char *words = link->error[0] != '\0' ? link->error : otherwise;
+    size_t len = strlen(words);
+    while (len > 0 && words[len - 1] == '.') /* some of libcurl's have a full stop */
+        len--;
+    snprintf(out, cap - 1, "%s%.*s", link->certificate_asked ? asked : "", (int)len, words);
+    strcat(out, ".");
 }
 
 bool link_ended_well(const struct link *link)

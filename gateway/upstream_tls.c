@@ -7,11 +7,23 @@
 
 #include "gateway/upstream_int.h"
 
+/* Called for a partner's CertificateRequest when the route has no certificate: none is given, and the asking is kept in
+ * mind, since what the partner does next (an alert, in TLS 1.3 after the handshake) says less. */
+static int on_certificate_asked(SSL *ssl, X509 **certificate, EVP_PKEY **key)
+{
+    bool *asked = SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl));
+    (void)certificate, (void)key;
+    *asked = true;
+    return 0;
+}
+
 /* A renegotiation lets a write wait for the partner, seconds after the last look. A key log would let everybody who
  * reads it decrypt the calls. */
 static CURLcode on_context(CURL *easy, void *context, void *arg)
 {
-    (void)easy, (void)arg;
+    (void)easy;
+    SSL_CTX_set_app_data(context, arg);
+    SSL_CTX_set_client_cert_cb(context, on_certificate_asked);
     SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION);
     SSL_CTX_set_keylog_callback(context, NULL);
     bool modern = SSL_CTX_get_min_proto_version(context) >= TLS1_2_VERSION ||
@@ -19,9 +31,10 @@ static CURLcode on_context(CURL *easy, void *context, void *arg)
     return modern ? CURLE_OK : CURLE_SSL_CONNECT_ERROR;
 }
 
-bool tls_set_rules(CURL *easy)
+bool tls_set_rules(CURL *easy, bool *certificate_asked)
 {
-    return curl_easy_setopt(easy, CURLOPT_SSL_CTX_FUNCTION, on_context) == CURLE_OK;
+    return curl_easy_setopt(easy, CURLOPT_SSL_CTX_FUNCTION, on_context) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_SSL_CTX_DATA, certificate_asked) == CURLE_OK;
 }
 
 /* NULL: libcurl has no TLS connection for this handle. */

@@ -25,6 +25,18 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
+/* A host whose last label is a number is an IPv4 address to some readers and a name to others: only what all take for
+ * an address passes (WHATWG URL, "ends in a number"). `host` has no dot at its end. */
+static bool number_without_address(const char *host)
+{
+    struct in_addr address;
+    const char *dot = strrchr(host, '.'), *label = dot == NULL ? host : dot + 1;
+    bool hex = label[0] == '0' && label[1] == 'x';
+    bool number =
+        hex ? label[2 + strspn(label + 2, "0123456789abcdef")] == '\0' : label[strspn(label, "0123456789")] == '\0';
+    return number && inet_aton(host, &address) == 0;
+}
+
 /* A name, or one of the spellings of an IPv4 address: letters, digits, '-' and '_' in labels. */
 static const char *read_name(const char *text, size_t len, struct webhook_target *out)
 {
@@ -44,6 +56,8 @@ static const char *read_name(const char *text, size_t len, struct webhook_target
         out->host[i] = c;
     }
     out->host[len] = '\0';
+    if (label > 0 && number_without_address(out->host))
+        return "The target's host ends in a number and is no IPv4 address.";
     return label == 0 ? "The target has no host, or one that ends in an empty label." : NULL;
 }
 

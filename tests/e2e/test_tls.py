@@ -128,6 +128,26 @@ def test_files_that_tls_could_not_use_are_refused_and_the_old_ones_stay(launch, 
         assert checked.returncode == 2 and "$.routes[0].tls." in checked.stderr, checked
 
 
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_partner_that_wants_a_client_certificate_is_named_as_one(launch, new_partner, certificate, other_certificate, mark, version):
+    """With TLS 1.3 its alert may also come after the call has gone out: then the effect is unknown."""
+    context = server_context(certificate)
+    context.minimum_version = context.maximum_version = version
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(other_certificate / "cert.pem")
+    partner = new_partner(tls=context)
+    trusted = {"ca_file": str(certificate / "cert.pem")}
+    own = {"cert_file": str(other_certificate / "cert.pem"), "key_file": str(other_certificate / "key.pem")}
+    gw = launch([route(f"https://localhost:{partner.port}", tls=trusted),
+                 route(f"https://localhost:{partner.port}", name="known", path="/known", tls=trusted | own)])
+    for i in range(5):
+        answer = gw.call(f"/pay/{mark}", 5, f"{mark}-{i}")
+        assert answer.json["reason"] in ("upstream-unreachable", "upstream-failed"), answer
+        assert "client certificate" in answer.json["detail"] and "tls.cert_file" in answer.json["detail"], answer
+    assert partner.seen(mark) == []
+    expect.relayed(gw.call(f"/known/{mark}", 5, mark))
+
+
 @pytest.mark.parametrize("pause", [0, 2.5])  # what is kept of the old file is kept by its age, too
 def test_a_reload_looks_at_the_authorities_anew(launch, tls_partner, certificate, other_certificate, mark, tmp_path, pause):
     authorities = tmp_path / "authorities.pem"

@@ -202,6 +202,9 @@ BAD_TARGETS = {
     "negative port": "http://127.0.0.1:-1/",
     "zone": "http://[fe80::1%25lo]:{port}/",
     "open bracket": "http://[::1:{port}/",
+    "large number": "http://4294967296:{port}/",
+    "number at the end": "http://a.0x4:{port}/",
+    "large part": "http://256.0.0.1:{port}/",
     "empty label": "http://a..example:{port}/",
     "two final dots": "http://127.0.0.1..:{port}/",
 }
