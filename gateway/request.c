@@ -5,6 +5,7 @@
  *
  *   receiving ─► recording ─► done                  refused: answered when the record is durable
  *   receiving ─► looking ─► as from receiving       a webhook, while its target's addresses are looked at
+ *   receiving ─► composing ─► as from receiving     a large mail, while another thread makes it
  *   receiving ─► admitting ─► waiting ─► connecting ─► sent ─► settling ─► done
  *   admitting ─► parking ─► waiting                 the intent is on disk as one that may start, and must wait
  *   admitting, waiting ─► starting ─► connecting    the intent is on disk as one that waits, and may start
@@ -27,6 +28,7 @@
 
 #include "config/config.h"
 #include "gateway/inbound.h"
+#include "gateway/mail_request.h"
 #include "gateway/metrics.h"
 #include "gateway/report.h"
 #include "gateway/request_int.h"
@@ -36,9 +38,10 @@
 
 #define TO(state) (1u << REQUEST_##state)
 static const unsigned legal_moves[] = {
-    [REQUEST_RECEIVING] =
-        TO(LOOKING) | TO(RECORDING) | TO(ADMITTING) | TO(WAITING) | TO(CONNECTING) | TO(SETTLING) | TO(DONE),
+    [REQUEST_RECEIVING] = TO(LOOKING) | TO(COMPOSING) | TO(RECORDING) | TO(ADMITTING) | TO(WAITING) | TO(CONNECTING) |
+                          TO(SETTLING) | TO(DONE),
     [REQUEST_LOOKING] = TO(RECORDING) | TO(ADMITTING) | TO(WAITING) | TO(CONNECTING) | TO(SETTLING) | TO(DONE),
+    [REQUEST_COMPOSING] = TO(RECORDING) | TO(ADMITTING) | TO(WAITING) | TO(CONNECTING) | TO(SETTLING) | TO(DONE),
     [REQUEST_RECORDING] = TO(DONE),
     [REQUEST_ADMITTING] = TO(PARKING) | TO(WAITING) | TO(STARTING) | TO(CONNECTING) | TO(SETTLING) | TO(DONE),
     [REQUEST_PARKING] = TO(WAITING) | TO(SETTLING) | TO(DONE),
@@ -141,6 +144,7 @@ void request_maybe_free(struct request *request)
     timers_release(&worker->timers);
     worker_remove(worker, request);
     request_body_free(request);
+    mail_request_free(request);
     reply_reset(&request->reply);
     arena_free(&request->arena);
     settings_unref(&request->settings);

@@ -1,8 +1,9 @@
 /*
  * gateway/request.h - one request from its first line to its settled record: the struct and the steps.
  *
- * A request belongs to one worker and is touched by no other thread, but for two embedded parts: `op` is the store's
- * while submitted, and the lower half of `ticket` is the gate's. Both come back through the worker's inbox.
+ * A request belongs to one worker and is touched by no other thread, but for these: `op` is the store's while
+ * submitted, the lower half of `ticket` is the gate's, `mail_job` and the bytes of `body` are the composer's while the
+ * state is COMPOSING. All come back through the worker's inbox.
  *
  * Inbound (the client's side) and upstream (the partner's side) call in here when something happened; the steps in
  * request.c call out to them. The client may leave at any time: then `conn` is NULL and everything else goes on as if
@@ -36,10 +37,12 @@ struct webhook;
 struct call;
 struct mail;
 struct mail_request;
+struct mail_job;
 
 enum request_state {
     REQUEST_RECEIVING,  /* head or body still coming */
     REQUEST_LOOKING,    /* webhook: its target's addresses are looked at; nothing is decided yet */
+    REQUEST_COMPOSING,  /* a large mail: it is made on another thread, which has `body`; nothing is decided yet */
     REQUEST_RECORDING,  /* refused: the record of it is on its way to disk, then the answer */
     REQUEST_ADMITTING,  /* the writer decides, raises, writes the intent */
     REQUEST_PARKING,    /* it must wait after all: its intent is marked so on disk */
@@ -67,6 +70,7 @@ struct request {
     struct webhook *webhook;           /* in the arena; NULL: another kind of route */
     struct mail_request *mail_request; /* what of the head a mail needs; in the arena; NULL: another kind of route */
     struct mail *mail;                 /* the mail, once it was judged; its bytes are `body` */
+    struct mail_job *mail_job;         /* how it was made on another thread; NULL: it was not */
     const char *client;                /* "address:port" */
     bool http10, head_method, has_body_header;
     char *body; /* malloc'ed; body_cap bytes are counted against limits.buffered */

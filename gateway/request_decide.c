@@ -55,10 +55,15 @@ static void turn_down(struct request *request, enum reason reason)
 }
 
 /* True: what is to be sent stands: a mail is one, a webhook's target may be called. Else the request was refused, or
- * its target's addresses are looked at first: request_looked() goes on then. */
+ * its target's addresses are looked at first, or its mail is made first: request_looked() and request_composed() go on
+ * then. */
 static bool content_stands(struct request *request)
 {
     enum reason reason = webhook_judge(request);
+    if (reason == REASON_NONE && mail_request_begin(request)) {
+        request_move(request, REQUEST_COMPOSING);
+        return false;
+    }
     if (reason == REASON_NONE)
         reason = mail_request_judge(request);
     if (reason != REASON_NONE) {
@@ -173,6 +178,18 @@ void request_looked(struct request *request, enum call_end end)
     } else {
         proceed(request);
     }
+}
+
+/* A shutdown waits for it: what waits behind others then comes back unmade. */
+void request_composed(struct request *request)
+{
+    enum reason reason = mail_request_end(request);
+    if (atomic_load(&gateway_of(request)->shutting_down))
+        reason = REASON_SHUTTING_DOWN;
+    if (reason == REASON_NONE)
+        proceed(request);
+    else
+        turn_down(request, reason);
 }
 
 void request_stop_looking(struct request *request)

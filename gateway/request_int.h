@@ -25,6 +25,7 @@ void request_heed(struct request *request, unsigned notices); /* enum gate_notic
 
 /* request_decide.c */
 void request_on_admitted(struct request *request);
+void request_composed(struct request *request);     /* its mail was made, or can't be */
 void request_stop_looking(struct request *request); /* shutdown */
 
 /* request_call.c */

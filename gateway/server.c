@@ -23,6 +23,7 @@
 #include "gateway/admin.h"
 #include "gateway/admin_address.h"
 #include "gateway/admin_guard.h"
+#include "gateway/composer.h"
 #include "gateway/crash_count.h"
 #include "gateway/gate.h"
 #include "gateway/log.h"
@@ -300,7 +301,8 @@ static int bring_up(struct server *server)
     const struct config *config = server->settings->config;
     uint16_t port = 0, admin_port = 0;
     server->gateway.gate = gate_new();
-    if (server->gateway.gate == NULL || !places_init(&server->gateway.places))
+    server->gateway.composer = composer_new();
+    if (server->gateway.gate == NULL || server->gateway.composer == NULL || !places_init(&server->gateway.places))
         return complain(EXIT_STORE, "out of memory");
     server->gateway.resolver = resolver_new(config->lookups);
     if (server->gateway.resolver == NULL)
@@ -506,6 +508,7 @@ static void take_down(struct server *server)
         worker_stop(server->workers[i]);
     for (unsigned i = 0; i < server->worker_count; i++)
         worker_join(server->workers[i]);
+    composer_free(&server->gateway.composer); /* before the requests: it has the bodies of some */
     admin_stop(&server->admin);
     store_close(&server->gateway.store); /* flushes; after it no operation comes home */
     for (unsigned i = 0; i < server->worker_count; i++)

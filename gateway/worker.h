@@ -15,6 +15,7 @@
 #include "gateway/places.h"
 #include "gateway/timers.h"
 
+struct composer;
 struct gate;
 struct inbound;
 struct metrics_route;
@@ -32,6 +33,7 @@ struct gateway {
     struct store *store;
     struct gate *gate;
     struct resolver *resolver;
+    struct composer *composer; /* makes large mails */
     char via[GATEWAY_VIA_MAX]; /* of the Via field of a call: "1.1 fencegate-1a2b3c4d", by the store's id */
     struct places places;      /* of limits.connections */
     atomic_uint in_flight;     /* requests past their body whose call has not ended, against limits.in_flight */

@@ -6,6 +6,7 @@ import email
 import email.header
 import email.policy
 import json
+import pathlib
 import re
 import socket
 import ssl
@@ -807,3 +808,77 @@ def test_an_idle_session_is_told_good_bye_at_the_end(launch, shared, relay, mark
     taken(send(gw, PLAIN, 5, mark))
     assert gw.stop() == 0
     relay.wait_verb("QUIT")
+
+
+# -- large mails are made beside the loop
+
+
+def thread_ticks(gw):
+    """User CPU time of each thread, by its name, in ticks."""
+    found = {}
+    for task in pathlib.Path(f"/proc/{gw.process.pid}/task").iterdir():
+        name, _, rest = (task / "stat").read_text().partition("(")[2].rpartition(")")
+        found[name] = found.get(name, 0) + int(rest.split()[11])
+    return found
+
+
+@pytest.mark.parametrize("kind", ["json", "raw"])
+def test_large_mails_do_not_hold_the_loop(launch, shared, relay, partner, mark, kind):
+    """Ten of 7.7 MiB at once: the one loop reads and sends them, and another thread makes them."""
+    gw = launch([mail_route(shared), {"name": "pay", "path": "/pay", "upstream": partner.url}], workers=1)
+    large = ("x" * 69 + " y\n") * (7_700_000 // 72)
+    assert "fg-composer" not in thread_ticks(gw)
+    taken(send(gw, PLAIN, 5, mark))
+    assert "fg-composer" not in thread_ticks(gw)  # a small one is not worth another thread
+    before = thread_ticks(gw)
+    if kind == "json":
+        calls = [send_off(gw, {**PLAIN, "text": large}, 5, f"{mark}-{turn}") for turn in range(10)]
+    else:
+        headers = [RAW, ("Envelope-From", "a@jobs.example"), ("Envelope-To", "b@home.example")]
+        calls = [gw.send_off("/mail", 5, f"{mark}-{turn}", headers=headers, body=b"Subject: x\r\n\r\n" + large.encode()) for turn in range(10)]
+    while not all(call.done() for call in calls):
+        expect.relayed(gw.call(f"/pay/{mark}", 5, mark))
+    for call in calls:
+        taken(call.result())
+    spent = {name: ticks - before.get(name, 0) for name, ticks in thread_ticks(gw).items()}
+    assert spent["fg-composer"] > spent["fg-worker-0"] or kind == "raw", spent
+    assert len(relay.mails) == 11
+    assert gw.metric("fencegate_buffered_bytes") == 0
+
+
+def test_large_mails_are_judged_like_small_ones(launch, shared, relay, mark):
+    gw = launch([mail_route(shared), {**mail_route(shared), "name": "observe", "path": "/observe", "fence": {"mode": "observe"}}], workers=1)
+    large = "x" * 100_000
+    taken(send(gw, {**PLAIN, "text": large}, 5, mark))
+    answer = send(gw, {**PLAIN, "text": large, "sbject": ""}, 5, mark + "-new")
+    expect.refusal(answer, 400, "malformed-message")
+    assert '"sbject"' in answer.json["detail"]
+    assert gw.fence(mark + "-new") is None
+    expect.refusal(send(gw, {**PLAIN, "text": large}, 4, mark), 412, "stale-token")
+    taken(send(gw, {**PLAIN, "text": large}, 6, mark))
+    taken(send(gw, {**PLAIN, "text": large}, None, mark, "/observe"))
+    assert gw.metric("fencegate_buffered_bytes") == 0
+
+
+def test_a_client_that_leaves_while_its_large_mail_is_made_changes_nothing(launch, shared, relay, mark):
+    gw = launch(mail_route(shared), workers=1)
+    body = json.dumps({**PLAIN, "text": ("x" * 69 + " y\n") * 100_000}).encode()
+    connections = [gw.connect() for _ in range(4)]
+    for turn, connection in enumerate(connections):
+        connection.send(request("POST", "/mail", [*fenced(5, f"{mark}-{turn}"), JSON], body))
+    eventually(lambda: "fg-composer" in thread_ticks(gw))
+    for connection in connections:
+        connection.close()
+    eventually(lambda: gw.metric("fencegate_buffered_bytes") == 0 and gw.metric("fencegate_in_flight") == 0)
+    seen = {f"{mark}-{turn}": gw.audit(key=f"{mark}-{turn}", kind="sent") for turn in range(4)}
+    assert len(relay.mails) == sum(len(records) for records in seen.values()) >= 1, seen
+
+
+def test_a_shutdown_refuses_mails_that_wait_to_be_made(launch, shared, relay, mark):
+    gw = launch(mail_route(shared), workers=1)
+    calls = [send_off(gw, {**PLAIN, "text": ("x" * 69 + " y\n") * 100_000}, 5, f"{mark}-{turn}") for turn in range(8)]
+    eventually(lambda: "fg-composer" in thread_ticks(gw))
+    assert gw.stop() == 0
+    answers = [call.result(30) for call in calls if call.exception(30) is None]
+    assert {answer.status for answer in answers} <= {202, 503}
+    assert len(relay.mails) == sum(answer.status == 202 for answer in answers)
