@@ -38,6 +38,8 @@
 #define BODY_MAX (64u << 10)
 #define BODY_CUT (1u << 20) /* a chunked body is read to its end for the sake of an answer, but not for ever */
 #define CONNECTIONS_MAX 512u
+#define FOR_PROBES 64u /* of these */
+#define KEPT_MAX 256u  /* with more, answers end their connections: idle ones hold no place */
 #define CONNECTION_MEMORY (32u << 10)
 #define TIMEOUT_SECONDS 30u
 #define HEAD_MAX (16u << 10)
@@ -174,9 +176,15 @@ static bool add_headers(struct MHD_Response *response, const struct admin_answer
     return true;
 }
 
+static unsigned count_served(void *arg)
+{
+    struct admin *admin = arg;
+    return MHD_get_daemon_info(admin->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS)->num_connections;
+}
+
 /* Takes over the answer's text, which every answer but 204 and a page has. Without memory for it there is none to say
  * so either: then the connection is closed. */
-static enum MHD_Result send_answer(struct MHD_Connection *connection, struct admin_answer *answer)
+static enum MHD_Result send_answer(struct admin *admin, struct MHD_Connection *connection, struct admin_answer *answer)
 {
     struct jsonout *body = &answer->body;
     struct MHD_Response *response = NULL;
@@ -194,7 +202,9 @@ static enum MHD_Result send_answer(struct MHD_Connection *connection, struct adm
         return MHD_NO;
     }
     enum MHD_Result result = MHD_NO;
-    if (add_headers(response, answer)) {
+    bool ends = count_served(admin) > KEPT_MAX;
+    if (add_headers(response, answer) &&
+        (!ends || MHD_add_response_header(response, "Connection", "close") == MHD_YES)) {
         result = MHD_queue_response(connection, answer->status, response);
     }
     MHD_destroy_response(response);
@@ -209,7 +219,7 @@ static enum MHD_Result send_problem(struct admin *admin, struct exchange *exchan
     struct admin_answer answer = {.hint = may_be_workers ? admin->context.hint : NULL};
     admin_receive_end(receive_of(exchange->connection));
     admin_problem(&answer, kind, detail);
-    return send_answer(exchange->connection, &answer);
+    return send_answer(admin, exchange->connection, &answer);
 }
 
 struct fields {
@@ -363,7 +373,7 @@ static enum MHD_Result begin_answer(struct admin *admin, struct exchange *exchan
     exchange->request.body = (struct slice){exchange->body, exchange->body_len};
     exchange->change = admin_call(&admin->context, &exchange->request, &answer);
     if (exchange->change == NULL) {
-        return send_answer(exchange->connection, &answer);
+        return send_answer(admin, exchange->connection, &answer);
     }
     exchange->change->answer.hint = answer.hint;
     exchange->change->on_ready = on_ready;
@@ -395,7 +405,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
         return begin_answer(admin, exchange, method);
     }
     if (exchange->change->ready) {
-        return send_answer(connection, &exchange->change->answer);
+        return send_answer(admin, connection, &exchange->change->answer);
     }
     exchange->suspended = true;
     MHD_suspend_connection(connection);
@@ -418,12 +428,6 @@ static int wait_ms(struct admin *admin, int look_ms)
         return look_ms;
     }
     return sooner(look_ms, (int)timeout);
-}
-
-static unsigned count_served(void *arg)
-{
-    struct admin *admin = arg;
-    return MHD_get_daemon_info(admin->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS)->num_connections;
 }
 
 static void take_connection(void *arg, int fd, const struct sockaddr *address, socklen_t len)
@@ -493,6 +497,7 @@ static bool open_doors(struct admin *admin)
     struct admin_door_options options = {
         .listen_fd = admin->listen_fd,
         .connections_max = CONNECTIONS_MAX,
+        .for_probes = FOR_PROBES,
         .patience_ms = TIMEOUT_SECONDS * 1000,
         .head = {HEAD_MAX, HEAD_MAX},
         .head_memory = HEAD_MEMORY,

@@ -28,7 +28,12 @@ enum {
     TOLD_MS = 1000,
 };
 
+struct doors_list {
+    struct door *first, *last; /* the first has stood there longest */
+};
+
 struct door {
+    struct doors_list *list;
     struct door *next, *prev;
     int fd;
     uint64_t end_ms;
@@ -41,7 +46,7 @@ struct door {
 struct admin_doors {
     struct admin_door_options options;
     int epoll_fd;
-    struct door *first;
+    struct doors_list waiting_list, leaving_list;
     unsigned waiting, leaving;
     uint64_t accept_again_ms; /* 0: accepting */
     struct log_rate told;
@@ -70,18 +75,26 @@ struct admin_doors *admin_doors_new(const struct admin_door_options *options)
     return doors;
 }
 
-/* Takes it off the list and frees it; the descriptor is the caller's. */
+static void enlist(struct doors_list *list, struct door *door)
+{
+    door->list = list;
+    door->next = NULL;
+    door->prev = list->last;
+    *(list->last != NULL ? &list->last->next : &list->first) = door;
+    list->last = door;
+}
+
+static void delist(struct door *door)
+{
+    *(door->prev != NULL ? &door->prev->next : &door->list->first) = door->next;
+    *(door->next != NULL ? &door->next->prev : &door->list->last) = door->prev;
+}
+
+/* Takes it off its list and frees it; the descriptor is the caller's. */
 static int leave(struct admin_doors *doors, struct door *door)
 {
     int fd = door->fd;
-    if (door->prev != NULL) {
-        door->prev->next = door->next;
-    } else {
-        doors->first = door->next;
-    }
-    if (door->next != NULL) {
-        door->next->prev = door->prev;
-    }
+    delist(door);
     if (door->leaving) {
         doors->leaving--;
     } else {
@@ -104,8 +117,11 @@ void admin_doors_free(struct admin_doors **doors)
     if (freed == NULL) {
         return;
     }
-    while (freed->first != NULL) {
-        close_door(freed, freed->first);
+    while (freed->waiting_list.first != NULL) {
+        close_door(freed, freed->waiting_list.first);
+    }
+    while (freed->leaving_list.first != NULL) {
+        close_door(freed, freed->leaving_list.first);
     }
     if (freed->epoll_fd >= 0) {
         close(freed->epoll_fd);
@@ -148,6 +164,8 @@ static void refuse(struct admin_doors *doors, struct door *door, enum admin_prob
         close_door(doors, door);
         return;
     }
+    delist(door);
+    enlist(&doors->leaving_list, door);
     door->leaving = true;
     door->end_ms = monotonic_ms() + LINGER_MS;
     doors->waiting--;
@@ -178,15 +196,48 @@ static void hand_over(struct admin_doors *doors, struct door *door)
     doors->options.hand_over(doors->options.arg, fd, (struct sockaddr *)&address, len);
 }
 
+static void tell_full(struct admin_doors *doors)
+{
+    struct log_line line;
+    uint64_t skipped;
+    if (!log_rate_pass(&doors->told, monotonic_ms(), TOLD_MS, &skipped) || !log_begin(&line, LOG_WARN, "admin-full")) {
+        return;
+    }
+    log_number(&line, "connections", doors->options.connections_max);
+    log_number(&line, "skipped", skipped);
+    log_end(&line);
+}
+
+static void refuse_for_room(struct admin_doors *doors, struct door *door)
+{
+    tell_full(doors);
+    refuse(doors, door, ADMIN_FULL, "All connections of the admin listener are in use.");
+}
+
+static bool same(const struct slice *text, const char *wanted)
+{
+    return text->len == strlen(wanted) && memcmp(text->data, wanted, text->len) == 0;
+}
+
+static bool is_probe(const struct head *head, const struct screened *screened)
+{
+    bool reads = same(&head->method, "GET") || same(&head->method, "HEAD");
+    bool named = same(&head->target, "/healthz") || same(&head->target, "/readyz");
+    return reads && named && !screened->chunked && (!screened->has_length || screened->length == 0);
+}
+
 /* A head that can be read: its framing, and whether libmicrohttpd has room for it. */
 static void judge(struct admin_doors *doors, struct door *door, const struct head *head)
 {
     struct screened screened;
+    unsigned room = doors->options.connections_max - doors->options.for_probes;
     headers_frame(head->fields, head->count, head->http10, &screened);
     if (head->size + head->count * ADMIN_FIELD_COST > doors->options.head_memory) {
         refuse(doors, door, ADMIN_HEAD_TOO_LARGE, "A head may have 16 KiB here.");
     } else if (screened.problem != NULL) {
         refuse(doors, door, ADMIN_MALFORMED, screened.problem);
+    } else if (doors->options.served(doors->options.arg) >= room && !is_probe(head, &screened)) {
+        refuse_for_room(doors, door);
     } else {
         hand_over(doors, door);
     }
@@ -237,16 +288,30 @@ static void on_event(struct admin_doors *doors, struct door *door, uint32_t even
 
 /* ---- accepting ---- */
 
-static void tell_full(struct admin_doors *doors)
+/* The one that has stood here longest goes: it has sent nothing, or part of a head. False: there is none. */
+static bool make_room(struct admin_doors *doors)
 {
-    struct log_line line;
-    uint64_t skipped;
-    if (!log_rate_pass(&doors->told, monotonic_ms(), TOLD_MS, &skipped) || !log_begin(&line, LOG_WARN, "admin-full")) {
-        return;
+    struct door *oldest = doors->waiting_list.first;
+    if (oldest == NULL) {
+        return false;
     }
-    log_number(&line, "connections", doors->options.connections_max);
-    log_number(&line, "skipped", skipped);
-    log_end(&line);
+    unsigned before = doors->waiting;
+    look(doors, oldest, false); /* its head may have come by now */
+    oldest = doors->waiting_list.first;
+    if (doors->waiting < before || oldest == NULL) {
+        return true;
+    }
+    if (oldest->begun) {
+        refuse_for_room(doors, oldest);
+    } else {
+        close_door(doors, oldest);
+    }
+    return true;
+}
+
+static bool is_full(const struct admin_doors *doors)
+{
+    return doors->waiting + doors->options.served(doors->options.arg) >= doors->options.connections_max;
 }
 
 static void welcome(struct admin_doors *doors, int fd, const struct sockaddr_storage *address, socklen_t len)
@@ -263,16 +328,11 @@ static void welcome(struct admin_doors *doors, int fd, const struct sockaddr_sto
     door->end_ms = monotonic_ms() + doors->options.patience_ms;
     door->address = *address;
     door->address_len = len;
-    door->next = doors->first;
-    if (door->next != NULL) {
-        door->next->prev = door;
-    }
-    doors->first = door;
-    bool full = doors->waiting + doors->options.served(doors->options.arg) >= doors->options.connections_max;
+    bool full = is_full(doors) && (!make_room(doors) || is_full(doors));
+    enlist(&doors->waiting_list, door);
     doors->waiting++;
     if (full) {
-        tell_full(doors);
-        refuse(doors, door, ADMIN_FULL, "All connections of the admin listener are in use.");
+        refuse_for_room(doors, door);
     }
 }
 
@@ -306,15 +366,22 @@ static int keep_time(struct admin_doors *doors)
         next = doors->accept_again_ms;
     }
     struct door *after;
-    for (struct door *door = doors->first; door != NULL; door = after) {
+    for (struct door *door = doors->waiting_list.first; door != NULL; door = after) {
         after = door->next;
         if (now < door->end_ms) {
             next = door->end_ms < next ? door->end_ms : next;
-        } else if (door->leaving || !door->begun) {
+        } else if (!door->begun) {
             close_door(doors, door);
         } else {
             refuse(doors, door, ADMIN_TIMEOUT, "The request did not arrive in time.");
-            next = now + LINGER_MS < next ? now + LINGER_MS : next;
+        }
+    }
+    for (struct door *door = doors->leaving_list.first; door != NULL; door = after) {
+        after = door->next;
+        if (now < door->end_ms) {
+            next = door->end_ms < next ? door->end_ms : next;
+        } else {
+            close_door(doors, door);
         }
     }
     return next == UINT64_MAX ? -1 : (int)(next - now);
@@ -324,12 +391,16 @@ int admin_doors_run(struct admin_doors *doors)
 {
     struct epoll_event events[EVENTS_A_TURN];
     int count = epoll_wait(doors->epoll_fd, events, EVENTS_A_TURN, 0);
+    bool knocked = false;
     for (int i = 0; i < count; i++) {
         if (events[i].data.ptr == NULL) {
-            accept_some(doors);
+            knocked = true;
         } else {
             on_event(doors, events[i].data.ptr, events[i].events);
         }
+    }
+    if (knocked) { /* after the others: it may close some that they name */
+        accept_some(doors);
     }
     return keep_time(doors);
 }

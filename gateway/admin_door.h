@@ -3,7 +3,10 @@
  * does.
  *
  * The library answers a head that it can't read by a page of its own, or by closing: here it gets a problem body. A
- * head that it can read is left in the socket and the connection handed over. All of it runs on the admin thread.
+ * head that it can read is left in the socket and the connection handed over. When connections run out, the one that
+ * has stood here longest ends first. The library gets all but some of them: those are kept for probes (GET or HEAD of
+ * /healthz and /readyz without a body), so that nobody takes a healthy gateway for a dead one. All of it runs on the
+ * admin thread.
  */
 #ifndef FENCEGATE_ADMIN_DOOR_H
 #define FENCEGATE_ADMIN_DOOR_H
@@ -18,6 +21,7 @@ struct admin_doors;
 struct admin_door_options {
     int listen_fd;            /* borrowed */
     unsigned connections_max; /* at the door and served, together */
+    unsigned for_probes;      /* of these */
     unsigned patience_ms;     /* for a head to come whole, or for the next to begin */
     struct head_limits head;  /* the largest that libmicrohttpd can take */
     size_t head_memory;       /* what it has for head and fields together */

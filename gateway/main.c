@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -220,6 +221,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "fencegate: a standard stream is closed and can't be replaced: %s\n", strerror(errno));
         return COMMAND_STORE;
     }
+    signal(SIGXFSZ, SIG_IGN);  /* a write past the limit of file sizes fails instead, and is handled where it is made */
     unsetenv("SSLKEYLOGFILE"); /* libcurl obeys it: whoever reads that file can decrypt the calls to partners */
     if (argc < 2) {
         fprintf(stderr, "fencegate: a subcommand is needed\nTry 'fencegate help'.\n");

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -268,6 +269,17 @@ static int take_reader(const struct db *db)
     return rc == EAGAIN || rc == EACCES ? SAME_NUMBER : rc;
 }
 
+/* LMDB takes a write that was cut short for a full disk: the process's own limit does that as well. */
+static void name_size_limit(int rc, char *why, size_t why_cap)
+{
+    struct rlimit limit;
+    size_t len = strlen(why);
+    if ((rc == ENOSPC || rc == EFBIG) && getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+        (void)snprintf(why + len, why_cap - len,
+                       "; or a file would pass this process's limit of %" PRIu64 " bytes (ulimit -f, LimitFSIZE)",
+                       (uint64_t)limit.rlim_cur);
+}
+
 static enum store_error explain_open(int rc, const struct db *db, const char *path, char *why, size_t why_cap)
 {
     if ((db->readonly || db->file) && (rc == ENOENT || rc == MDB_NOTFOUND)) {
@@ -308,6 +320,7 @@ static enum store_error explain_open(int rc, const struct db *db, const char *pa
         (void)snprintf(why, why_cap, "store %s: data.mdb is no store of Fencegate, or damaged", path);
     else
         (void)snprintf(why, why_cap, "store %s: cannot open: %s", path, mdb_strerror(rc));
+    name_size_limit(rc, why, why_cap);
     return lmdb_translate(rc);
 }
 

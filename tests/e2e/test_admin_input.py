@@ -4,6 +4,7 @@ import json
 import random
 import re
 import socket
+import time
 import urllib.parse
 
 import pytest
@@ -333,26 +334,77 @@ def test_clients_that_have_left_take_no_place(launch, partner):
                 assert connection.ended()
 
 
-def test_hundreds_of_silent_and_slow_connections_keep_nobody_out(launch, partner):
+def open_many(gw, count, send=b""):
+    held = [socket.create_connection(("127.0.0.1", gw.admin_port), 10) for _ in range(count)]
+    for sock in held:
+        sock.sendall(send)
+    return held
+
+
+def close_all(held):
+    for sock in held:
+        sock.close()
+
+
+def alive(gw):
+    """What an orchestrator asks, and how soon it is answered."""
+    begun = time.monotonic()
+    for target in ("/healthz", "/readyz"):
+        assert receive(gw, ask(gw, target, token=None)).status == 200
+    assert time.monotonic() - begun < 2
+
+
+@pytest.mark.parametrize("part", [b"", b"GET /healthz HTTP/1.1\r\nHost: 127"], ids=["silent", "half_a_head"])
+def test_hundreds_of_silent_connections_keep_nobody_out(launch, partner, part):
     gw = launch(route(partner))
-    held = [socket.create_connection(("127.0.0.1", gw.admin_port)) for _ in range(400)]
+    held = open_many(gw, 520, part)
+    try:
+        for _ in range(20):
+            alive(gw)
+            assert receive(gw, ask(gw)).status == 200
+    finally:
+        close_all(held)
+
+
+def test_hundreds_of_slow_requests_keep_nobody_out(launch, partner):
+    gw = launch(route(partner))
+    held = open_many(gw, 400)
     try:
         for number, sock in enumerate(held):
             whole = ask(gw, FENCE, "PUT", [JSON], RAISE)
             sock.sendall(whole[: number % (len(whole) - 1)])
         for _ in range(20):
+            alive(gw)
             assert receive(gw, ask(gw)).status == 200
-            assert receive(gw, ask(gw, "/readyz", token=None)).status == 200
-        more = [socket.create_connection(("127.0.0.1", gw.admin_port)) for _ in range(200)]
-        held += more
+    finally:
+        close_all(held)
+
+
+def test_bodies_that_never_come_leave_room_for_probes(launch, partner):
+    gw = launch(route(partner))
+    held = open_many(gw, 520, ask(gw, FENCE, "PUT", [JSON], RAISE)[:-1])
+    try:
+        alive(gw)
         answer = eventually(lambda: (lambda a: a if a.status == 503 else None)(receive(gw, ask(gw))))
         problem(answer, 503, "overloaded")
         assert answer.get("Retry-After") == "1"
         gw.wait_log(lambda line: line["event"] == "admin-full" and line["level"] == "warn")
+        for _ in range(100):
+            alive(gw)
     finally:
-        for sock in held:
-            sock.close()
+        close_all(held)
     eventually(lambda: receive(gw, ask(gw)).status == 200)
+
+
+def test_idle_kept_connections_leave_room_for_all(launch, partner):
+    gw = launch(route(partner))
+    held = open_many(gw, 520, ask(gw, "/healthz", token=None))
+    try:
+        for _ in range(20):
+            alive(gw)
+            assert receive(gw, ask(gw)).status == 200
+    finally:
+        close_all(held)
 
 
 # -- chance

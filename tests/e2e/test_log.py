@@ -1,6 +1,7 @@
 """The log: every line is JSON, whatever came in; what an operator has to know is there, and no secret is."""
 
 import json
+import os
 import re
 import ssl
 import subprocess
@@ -266,3 +267,26 @@ def test_lost_lines_are_counted(partner, mark, tmp_path):
     assert 0 < lost() < calls and events(gw, "log-lines-lost")[0]["level"] == "warn"
     assert gw.stop() == 0
     whole(gw)
+
+
+# ---- files at the limit of their size (RLIMIT_FSIZE)
+
+
+def test_a_log_file_that_may_not_grow_ends_nothing(partner, tmp_path, mark):
+    log = tmp_path / "log"
+    log.touch()
+    os.truncate(log, 1 << 30)  # sparse, and at the limit: each line fails
+    gw = Gateway(tmp_path, [route(partner)], wrapper=["prlimit", f"--fsize={1 << 30}", "sh", "-c", f'exec "$@" 2>>{log}', "sh"]).start()
+    try:
+        for i in range(200):
+            expect.relayed(gw.call(f"/pay/{mark}", 5, f"{mark}-{i}"))
+    finally:
+        gw.end()
+    assert log.stat().st_size == 1 << 30
+
+
+def test_a_start_that_may_not_write_its_store_says_why(partner, tmp_path):
+    gw = Gateway(tmp_path, [route(partner)], wrapper=["prlimit", "--fsize=4096"])
+    gw.spawn()
+    assert gw.wait() == 3
+    assert "limit of 4096 bytes" in "".join(gw.stderr), gw.stderr
