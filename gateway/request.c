@@ -36,6 +36,8 @@
 #include "gateway/upstream.h"
 #include "gateway/worker.h"
 
+enum { LATE_MS = 100 }; /* a timer that is later was held up by a pause of the whole process */
+
 #define TO(state) (1u << REQUEST_##state)
 static const unsigned legal_moves[] = {
     [REQUEST_RECEIVING] = TO(LOOKING) | TO(COMPOSING) | TO(RECORDING) | TO(ADMITTING) | TO(WAITING) | TO(CONNECTING) |
@@ -221,7 +223,10 @@ void request_heed(struct request *request, unsigned notices)
 static void on_timer(struct timer *timer)
 {
     struct request *request = (struct request *)((char *)timer - offsetof(struct request, timer));
-    if (request->state == REQUEST_WAITING)
+    uint64_t now = request->worker->now_ms;
+    if (request->state == REQUEST_WAITING && now > timer->due_ms + LATE_MS) /* we stood still: so did the older call */
+        timer_set(&request->worker->timers, timer, now + LATE_MS);
+    else if (request->state == REQUEST_WAITING)
         request_stop_waiting(request, REASON_PREDECESSOR_IN_FLIGHT);
     else if (request->state == REQUEST_CONNECTING && request->call == NULL)
         request_connect(request);

@@ -26,7 +26,7 @@
 #include "gateway/upstream.h"
 #include "store/store.h"
 
-enum { EVENTS_PER_TURN = 256, LISTEN_BACKLOG = 4096 };
+enum { EVENTS_PER_TURN = 256, SHORT_TURNS = 128, LISTEN_BACKLOG = 4096 };
 
 #if defined(__SANITIZE_ADDRESS__)
 enum { SPARE_REQUESTS = 0 }; /* reuse would hide a use after free */
@@ -239,11 +239,31 @@ static void work(struct worker *worker)
     } while (more && !worker->stop);
 }
 
-static int wait_ms(struct worker *worker)
+static bool is_hungry(const struct worker *worker)
 {
-    if (upstream_is_hungry(worker->upstream) || inbound_is_hungry(worker->inbound))
+    return upstream_is_hungry(worker->upstream) || inbound_is_hungry(worker->inbound);
+}
+
+static int wait_ms(struct worker *worker, uint64_t now_ms)
+{
+    if (is_hungry(worker))
         return 0;
-    return timers_wait_ms(&worker->timers, monotonic_ms());
+    return timers_wait_ms(&worker->timers, now_ms);
+}
+
+/* A time limit is believed when all that had come by then was read: the process may have stood still, with an answer in
+ * the socket. So a timer fires after a wait that began when it was due and told of every ready socket, each read to its
+ * end. A wait that a signal broke off (SIGCONT does) tells of none, one that filled the list maybe not of all. */
+static void run_timers(struct worker *worker, uint64_t asked_ms, int count)
+{
+    bool all = count >= 0 && count < EVENTS_PER_TURN && !is_hungry(worker);
+    if (!all && worker->short_turns++ == 0)
+        worker->short_since_ms = asked_ms;
+    if (!all && worker->short_turns < SHORT_TURNS)
+        return;
+    /* After so many, each that was ready at the first of them has had its turn. */
+    timers_run(&worker->timers, all ? asked_ms : worker->short_since_ms);
+    worker->short_turns = 0;
 }
 
 static void read_clock(struct worker *worker)
@@ -260,7 +280,8 @@ static void *worker_run(void *arg)
     snprintf(name, sizeof name, "fg-worker-%u", worker->number);
     pthread_setname_np(pthread_self(), name);
     while (!worker->stop) {
-        int count = epoll_wait(worker->epoll_fd, events, EVENTS_PER_TURN, wait_ms(worker));
+        uint64_t asked_ms = monotonic_ms();
+        int count = epoll_wait(worker->epoll_fd, events, EVENTS_PER_TURN, wait_ms(worker, asked_ms));
         read_clock(worker);
         for (int i = 0; i < count; i++) {
             struct io *io = events[i].data.ptr;
@@ -269,7 +290,7 @@ static void *worker_run(void *arg)
         if (worker->inbox_due) /* what has come home while we were away is not late */
             inbox_drain(&worker->inbox);
         worker->inbox_due = false;
-        timers_run(&worker->timers, worker->now_ms);
+        run_timers(worker, asked_ms, count);
         upstream_feed(worker->upstream);
         inbound_feed(worker->inbound);
         work(worker);

@@ -63,8 +63,10 @@ struct worker {
     struct io inbox_io;
     bool inbox_due;
     struct timers timers;
-    uint64_t now_ms; /* monotonic, of this turn */
-    uint64_t now_us; /* the same reading */
+    uint64_t now_ms;         /* monotonic, of this turn */
+    uint64_t now_us;         /* the same reading */
+    unsigned short_turns;    /* one after the other that did not read all that was ready */
+    uint64_t short_since_ms; /* the first of them */
     unsigned number;
     uint64_t requests;  /* seen so far: the last part of request_id in the log */
     char id_prefix[32]; /* the parts before: start of the process, number of this worker */

@@ -22,6 +22,7 @@ POWERCUT = ["powercut.py", "--seed", "1", "--cycles", "60", "--stop"]
 KILL = ["kill.py", "--seed", "1", "--cycles", "50", "--stop"]
 FIRST_BYTE = ["-m", "pytest", "-q", "-p", "no:cacheprovider", str(ROOT / "tests" / "e2e" / "test_first_byte.py")]
 TURN = [*FIRST_BYTE[:-1], str(ROOT / "tests" / "e2e" / "test_turn.py")]
+PAUSE = [*FIRST_BYTE[:-1], str(ROOT / "tests" / "e2e" / "test_pause.py")]
 TLS = [*FIRST_BYTE[:-1], str(ROOT / "tests" / "e2e" / "test_tls.py")]
 
 # name: (what is wrong, file, its text, the mistake, the harness that must fail)
@@ -47,6 +48,9 @@ MUTANTS = {
     "turn-not-written": (
         "a call that waited is sent, and on disk it still waits", "gateway/request_call.c",
         "    if (!request->parked) {", "    if (!request->parked || request->waited_us > 0) {", KILL),
+    "clock-before-socket": (
+        "a time limit is believed before the sockets are read", "gateway/worker.c",
+        "bool all = count >= 0 && count < EVENTS_PER_TURN && !is_hungry(worker);", "bool all = true;\n    asked_ms = worker->now_ms;", PAUSE),
     "no-waiting": (
         "a newer call does not wait for older ones", "gateway/gate.c",
         "return entry->low_count > 0 && entry->low_order < token;",
