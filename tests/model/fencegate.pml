@@ -28,7 +28,8 @@
  * - Not here: `observe`, `overlap`, resolutions, retention, max_jump, a start that fails.
  *
  * A last look that passes is the moment a call starts; its bytes leave in a later step, and a token accepted in between
- * finds that call in flight. A token is accepted when somebody was told so: its worker, or who asked for the raise. A
+ * finds that call in flight. When the kernel has no room for the first of them (or TLS would have to wait for the
+ * partner), the beginning is taken back in a step of its own, and there is another look before the next try. A token is accepted when somebody was told so: its worker, or who asked for the raise. A
  * glance at the store (a fence shown by the admin listener, a copy of the files) may come between the commit and the
  * gate's hearing of it, and tells nobody anything here. After a crash nobody knows what the partner is still doing, so
  * order starts anew.
@@ -71,11 +72,11 @@ c_decl {
     X(refused_by_look_up) X(refused_in_transaction) X(used_in_transaction) X(stands_at_it_already) \
     X(several_in_a_chunk) X(read_before_the_gate_was_told) X(too_late_at_gate_enter) X(must_wait) X(may_start) \
     X(superseded_waiting) X(superseded_connecting) X(superseded_and_may_start) X(stopped_by_last_look) \
-    X(equal_side_by_side) X(cut) X(answered) X(died_before_bytes) X(died_after_bytes) X(waited_too_long) \
+    X(equal_side_by_side) X(taken_back) X(too_late_when_taken_back) X(cut) X(answered) X(died_before_bytes) X(died_after_bytes) X(waited_too_long) \
     X(notice_after_leaving) X(store_unavailable) X(commit_failed) X(outcome_held) X(outcomes_kept_alone) \
     X(root_page_failed_but_kept) X(crash_in_flight) X(crash_before_hand_out) X(sent_and_in_doubt) \
     X(not_sent_and_in_doubt) X(stale_after_crash) X(reset_in_flight) X(reset_overtook_its_chunk) \
-    X(judged_by_a_fence_that_is_gone) X(waits_for_a_higher_token)
+    X(parked) X(turned) X(waited_in_a_crash) X(judged_by_a_fence_that_is_gone) X(waits_for_a_higher_token)
 #define X(name) ev_##name,
 enum { EVENTS(X) EVENT_COUNT };
 #undef X
@@ -99,6 +100,7 @@ hidden byte G1_fence_not_durable = 1;  /* sent, and a power cut could take its t
 hidden byte G1_intent_not_durable = 1; /* the same for the intent (ledger: effects) */
 hidden byte G2_fence_went_down = 1;    /* by a commit or in a crash */
 hidden byte G3_stale_start = 1;        /* a last look passed after a higher token's acceptance was told */
+hidden byte G3_late_first_byte = 1; /* it waited for the partner or the kernel, and left after a higher token's acceptance */
 hidden byte G3_start_after_reset = 1;  /* the same, after the reset of the fence that it was judged by was told */
 hidden byte G3_overtaken_call_let_off = 1; /* the gate let a call start that it knew to be too late */
 hidden byte G4_newer_beside_older = 1;     /* a call started while one with a lower token was in flight,
@@ -110,14 +112,16 @@ hidden byte G7_not_sent_but_recorded_sent = 1;
 hidden byte G8_sent_and_forgotten = 1; /* an effect was sent, and neither a record nor the in-doubt list tells of it */
 hidden byte G8_not_one_outcome = 1;    /* an accepted effect ended, or the restart after a crash, without one */
 hidden byte G8_two_outcomes = 1;
+hidden byte G8_waiting_in_doubt = 1;      /* a crash leaves a call in doubt whose turn had not come */
+hidden byte G8_sent_but_left_waiting = 1; /* a crash leaves it as one that waited, but it was sent */
 hidden byte equal_reject_token_worked_twice = 1;
 hidden byte op_submitted_while_busy = 1;
 
 /* ---- what is lost in a crash ---- */
 
 /* enum request_state; LOOKING and ENTERING are the middle of decide(), SETTLE the way into request_settle(). The code's
- * SENT is PASSED until the bytes have left. A request that a crash ended is DONE. */
-mtype:state = { RECEIVING, LOOKING, ENTERING, RECORDING, ADMITTING, WAITING, CONNECTING, PASSED, SENT, SETTLE, SETTLING,
+ * SENT is PASSED until the bytes have left, its STARTING is TURNING. A request that a crash ended is DONE. */
+mtype:state = { RECEIVING, LOOKING, ENTERING, RECORDING, ADMITTING, PARKING, WAITING, TURNING, CONNECTING, PASSED, SENT, SETTLE, SETTLING,
                 DONE };
 mtype:ticket = { OUT, JOINED, TICKET_WAITING, STARTING, SENDING }; /* enum gate_state */
 mtype:result = { NO_RESULT, ACCEPTED, STALE, USED, FAILED };       /* of the op: verdict, or an error */
@@ -137,12 +141,13 @@ bool raised[N];    /* the gate is to hear of it: a raise, or a reset */
 byte place[N];     /* when, in the order of the chunk */
 byte places, turn; /* given out in this chunk; told of it */
 bool home[N];      /* `done` was called */
+bool guess[N];     /* gate_would_wait(), when it was submitted */
 bool up;           /* the process runs */
 bool dead;         /* db_dead() */
 
 /* ---- what stays ---- */
 
-mtype:intent = { NO_INTENT, OPEN, CLOSED, IN_DOUBT };
+mtype:intent = { NO_INTENT, OPEN, WAITS, CLOSED, IN_DOUBT };
 byte fence[KEYS];   /* what readers see */
 bool unshown;        /* durable, and readers do not see it yet */
 bool was_reset[KEYS]; /* in the transaction under way, or in one that is unshown */
@@ -157,6 +162,9 @@ byte accepted[KEYS]; /* highest token whose acceptance was told */
 mtype:judged = { NOT_YET, STANDS, GONE, TOLD }; /* accepted; and the fence was reset since; and that was told */
 mtype:judged judged[N];
 bool flying[N];      /* between the last look and the end of the call */
+#ifdef MUTANT_NOT_TAKEN_BACK
+bool held_back[N]; /* the kernel had no room for its first byte */
+#endif
 byte arrived[N];     /* times that the partner saw this request */
 byte worked[KEYS];   /* a bit for each token that went out, with equal: reject */
 bool finished;
@@ -170,6 +178,7 @@ byte token[N];
 #define IS_RESET(o) (kind[o] == RESET)
 bool equal_allowed = true;
 
+#define IS_OPEN(o) (intent[o] == OPEN || intent[o] == WAITS)
 #define IS_QUEUED(o) queued[o]
 #define IS_IN_CHUNK(o) in_chunk[o]
 #define IS_RAISED(o) raised[o]
@@ -260,6 +269,22 @@ inline cut_older(r)
     skip
 }
 
+inline request_submit(r)
+{
+    CHECK(!queued[r] && !in_chunk[r] && !home[r], op_submitted_while_busy);
+    queued[r] = true
+}
+
+inline request_start(r)
+{
+    if
+#ifndef MUTANT_TURN_NOT_WRITTEN
+    :: intent[r] == WAITS -> request_submit(r); EVENT(turned); st[r] = TURNING
+#endif
+    :: else -> st[r] = CONNECTING
+    fi
+}
+
 /* With the request's move that follows from the answer. */
 inline gate_enter(r)
 {
@@ -288,11 +313,16 @@ inline gate_enter(r)
 #ifdef ABORT
             cut_older(r);
 #endif
-            st[r] = WAITING
+            if
+#ifndef MUTANT_NOT_PARKED
+            :: intent[r] == OPEN -> request_submit(r); EVENT(parked); st[r] = PARKING
+#endif
+            :: else -> st[r] = WAITING
+            fi
         :: else ->
             printf("request %d (token %d): gate_enter: entered\n", r, token[r]);
             take_off(r);
-            st[r] = CONNECTING
+            request_start(r)
         fi
     fi
 }
@@ -368,18 +398,12 @@ inline told_accepted(r)
     fi
 }
 
-inline request_submit(r)
-{
-    CHECK(!queued[r] && !in_chunk[r] && !home[r], op_submitted_while_busy);
-    queued[r] = true
-}
-
 /* The books of a request that has ended: nothing open, nothing lost, nothing twice. Then they can be forgotten: nobody
  * has hold of its op any more. */
 inline close_books(r)
 {
     CHECK(kind[r] != EFFECTS || arrived[r] == 0 || records[r] == 1, G8_sent_and_forgotten);
-    CHECK(intent[r] == NO_INTENT || (intent[r] != OPEN && records[r] == 1), G8_not_one_outcome);
+    CHECK(intent[r] == NO_INTENT || (!IS_OPEN(r) && records[r] == 1), G8_not_one_outcome);
     CHECK(records[r] <= 1 && !queued[r] && !in_chunk[r] && !home[r], G8_two_outcomes);
     arrived[r] = 0;
     records[r] = 0;
@@ -389,12 +413,13 @@ inline close_books(r)
 inline request_finish(r)
 {
     if
-    :: dead && intent[r] == OPEN /* the next start finds it */
+    :: dead && IS_OPEN(r) /* the next start finds it */
     :: else -> close_books(r)
     fi;
     result[r] = NO_RESULT;
     outcome[r] = NO_OUTCOME;
     judged[r] = NOT_YET;
+    guess[r] = false;
     st[r] = DONE
 }
 
@@ -418,6 +443,8 @@ inline look_up(r)
 #ifdef MUTANT_VERDICT_OUTSIDE
             result[r] = ACCEPTED;
 #endif
+            here = KEY(r); below = token[r];
+            guess[r] = ANY(OLDER_HERE);
             request_submit(r);
             st[r] = ADMITTING
         :: else ->
@@ -468,6 +495,22 @@ inline request_settle(r)
     fi
 }
 
+/* request_on_parked(), request_on_started(). What the gate has told meanwhile is still `posted`. */
+inline turn_is_marked(r)
+{
+    home[r] = false;
+    if
+    :: result[r] == FAILED ->
+        EVENT(store_unavailable);
+        result[r] = ACCEPTED; /* of the admission: there is an intent */
+        outcome[r] = NOT_SENT;
+        st[r] = SETTLE
+    :: result[r] != FAILED && st[r] == PARKING -> st[r] = WAITING
+    :: result[r] != FAILED && st[r] == TURNING && superseded[r] -> outcome[r] = SUPERSEDED; st[r] = SETTLE
+    :: result[r] != FAILED && st[r] == TURNING && !superseded[r] -> st[r] = CONNECTING
+    fi
+}
+
 inline request_on_settled(r)
 {
     home[r] = false;
@@ -500,7 +543,7 @@ inline on_notice(r)
     :: st[r] == WAITING && !superseded[r] && may_start[r] ->
         printf("request %d (token %d): on_notice: may start\n", r, token[r]);
         EVENT(may_start);
-        st[r] = CONNECTING
+        request_start(r)
     :: st[r] == CONNECTING && superseded[r] ->
         printf("request %d (token %d): on_notice: superseded while it connects\n", r, token[r]);
         EVENT(superseded_connecting);
@@ -555,11 +598,38 @@ inline last_look(r)
     fi
 }
 
+/* gate_retract(), request_take_back(): the kernel took nothing. */
+inline take_back(r)
+{
+    printf("request %d (token %d): the kernel took nothing\n", r, token[r]);
+    EVENT(taken_back);
+#ifdef MUTANT_NOT_TAKEN_BACK
+    held_back[r] = true
+#else
+    ticket[r] = STARTING;
+    flying[r] = false;
+    if
+    :: !equal_allowed && judged[r] == STANDS -> worked[KEY(r)] = worked[KEY(r)] & (255 - (1 << token[r]))
+    :: else
+    fi;
+    if
+    :: TOO_LATE(r) ->
+        EVENT(too_late_when_taken_back);
+        outcome[r] = SUPERSEDED;
+        st[r] = SETTLE
+    :: else -> st[r] = CONNECTING
+    fi
+#endif
+}
+
 inline bytes_leave(r)
 {
     printf("request %d (token %d): bytes leave\n", r, token[r]);
     arrived[r]++;
     CHECK(arrived[r] == 1, G5_sent_twice);
+#ifdef MUTANT_NOT_TAKEN_BACK
+    CHECK(!held_back[r] || token[r] >= accepted[KEY(r)], G3_late_first_byte);
+#endif
     CHECK(durable[KEY(r)] >= token[r] || judged[r] != STANDS, G1_fence_not_durable);
     CHECK(kind[r] != EFFECTS || intent[r] == OPEN, G1_intent_not_durable);
     st[r] = SENT
@@ -607,6 +677,7 @@ proctype request(byte r)
         :: else
         fi }
     :: d_step { st[r] == ADMITTING && home[r] -> request_on_admitted(r) }
+    :: d_step { (st[r] == PARKING || st[r] == TURNING) && home[r] -> turn_is_marked(r) }
     :: d_step { (st[r] == RECORDING || st[r] == SETTLING) && home[r] -> request_on_settled(r) }
     :: d_step { posted[r] && (st[r] == WAITING || st[r] == CONNECTING || st[r] == PASSED || st[r] == SENT ||
                               st[r] == SETTLING || st[r] == DONE) -> on_notice(r) }
@@ -626,6 +697,7 @@ proctype request(byte r)
         outcome[r] = NOT_SENT;
         st[r] = SETTLE }
     :: d_step { st[r] == CONNECTING -> last_look(r) }
+    :: d_step { st[r] == PASSED -> take_back(r) }
     :: d_step { st[r] == PASSED -> bytes_leave(r);
 #ifdef MUTANT_LEFT_EARLY
         gate_leave(r);
@@ -748,10 +820,12 @@ inline keep_op(r)
     :: st[r] == ADMITTING && result[r] == ACCEPTED ->
 #ifndef MUTANT_NO_INTENT
         if
-        :: kind[r] == EFFECTS -> intent[r] = OPEN
+        :: kind[r] == EFFECTS -> intent[r] = (guess[r] -> WAITS : OPEN); guess[r] = false
         :: else
         fi
 #endif
+    :: st[r] == PARKING && result[r] != FAILED -> intent[r] = WAITS
+    :: st[r] == TURNING && result[r] != FAILED -> intent[r] = OPEN
     :: st[r] == ADMITTING && (result[r] == STALE || result[r] == USED) && IS_CALL(r) -> records[r]++
     :: result[r] != FAILED && (st[r] == RECORDING || st[r] == SETTLING) ->
         EVENT_IF(reserve_only, outcomes_kept_alone);
@@ -763,7 +837,7 @@ inline keep_op(r)
 #else
         records[r]++;
         if
-        :: intent[r] == OPEN -> intent[r] = CLOSED
+        :: IS_OPEN(r) -> intent[r] = CLOSED
         :: else
         fi;
 #endif
@@ -783,7 +857,7 @@ inline batch_commit()
         :: else
         fi;
         if
-        :: was_reset[KEY(i)] && !in_chunk[i] && judged[i] == STANDS -> judged[i] = GONE
+        :: was_reset[KEY(i)] && (!in_chunk[i] || st[i] == PARKING || st[i] == TURNING) && judged[i] == STANDS -> judged[i] = GONE
         :: else
         fi;
         i++
@@ -1016,6 +1090,8 @@ inline lose_memory()
     i = 0;
     do
     :: i < N ->
+        CHECK(st[i] != WAITING || intent[i] != OPEN, G8_waiting_in_doubt);
+        guess[i] = false;
         if
         :: st[i] != RECEIVING && st[i] != DONE -> st[i] = DONE
         :: else
@@ -1048,7 +1124,6 @@ inline lose_memory()
     dead = false
 }
 
-#define IS_OPEN(o) (intent[o] == OPEN)
 
 /* batch_leftovers(): one transaction for each here, several effects in one in the code. */
 inline take_leftover()
@@ -1063,7 +1138,15 @@ inline take_leftover()
         records[i]++;
         CHECK(records[i] == 1, G8_two_outcomes);
         break
-    :: i < N && intent[i] != OPEN -> i++
+    :: i < N && intent[i] == WAITS ->
+        printf("store_open: request %d had waited\n", i);
+        EVENT(waited_in_a_crash);
+        CHECK(arrived[i] == 0, G8_sent_but_left_waiting);
+        intent[i] = CLOSED;
+        records[i]++;
+        CHECK(records[i] == 1, G8_two_outcomes);
+        break
+    :: i < N && !IS_OPEN(i) -> i++
     :: else -> break
     od;
     skip
