@@ -10,8 +10,8 @@
  * from before the ring have theirs among the other records, where they stay.
  *
  * An effect that was recorded `unknown` can be resolved once. Until then `unknown` points from its id to that record,
- * afterwards to the `resolved` one; when retention takes the record, the pointer goes with it. What is in doubt has no
- * pointer: its intent stays in `effects` until it is resolved, however old.
+ * afterwards to the `resolved` one. Until it is resolved its record stays, retention and drop-oldest pass it over. What
+ * is in doubt has no pointer: its intent stays in `effects` until it is resolved, however old.
  *
  * When to begin, commit and try again is left to writer.c.
  */
@@ -29,7 +29,8 @@
 #include "store/fence.h"
 #include "store/record.h"
 
-static const struct slice next_id_key = {"next_id", 7}, removed_key = {"removed", 7}, clock_key = {"clock", 5};
+static const struct slice next_id_key = {"next_id", 7}, removed_key = {"removed", 7}, clock_key = {"clock", 5},
+                          passed_key = {"passed", 6};
 
 uint64_t removed_id(struct db_txn *txn)
 {
@@ -283,6 +284,11 @@ bool batch_admit(struct batch *batch, struct store_op *op)
     op->verdict = store_judge(&fence, op->record.token, op->admit.equal_allowed, op->admit.max_jump);
     bool refused = op->verdict != VERDICT_ACCEPTED;
     bool raised = !refused && record.token > fence.token;
+    if (raised && batch->known_only && !fence_has_entry(&batch->txn, key)) {
+        clear_results(op);
+        op->error = STORE_FULL;
+        return false;
+    }
     if (raised)
         fence_put(&batch->txn, key, record.token, record.time_ms);
     op->highest = record.highest = raised ? record.token : fence.token;
@@ -390,6 +396,20 @@ static enum store_error find_unresolved(struct batch *batch, uint64_t id, struct
     return record_decode(value, effect) ? STORE_OK : STORE_FORMAT;
 }
 
+/* Up to this id all that is left are records of unresolved effects: where the next removal begins. */
+static uint64_t passed_id(struct batch *batch)
+{
+    struct slice value;
+    return db_get(&batch->txn, DB_META, passed_key, &value) && value.len == 8 ? get_u64(value.data) : 0;
+}
+
+static void put_passed(struct batch *batch, uint64_t id)
+{
+    char value[8];
+    put_u64(value, id);
+    db_put(&batch->txn, DB_META, passed_key, (struct slice){value, sizeof value});
+}
+
 void batch_resolve(struct batch *batch, struct store_op *op)
 {
     struct audit_record effect;
@@ -415,6 +435,8 @@ void batch_resolve(struct batch *batch, struct store_op *op)
     op->audit_id = append(batch, &record);
     uint64_t intent_ms;
     (void)close_effect(batch, record.effect_id, &intent_ms);
+    if (passed_id(batch) > record.effect_id) /* its records lie above this id, and may go now */
+        put_passed(batch, record.effect_id);
     point_to(batch, record.effect_id, true, op->audit_id);
 }
 
@@ -445,6 +467,23 @@ static void forget_pointer(struct batch *batch, uint64_t effect_id, uint64_t aud
     put_u64(key, effect_id);
     if (pointer_of(batch, effect_id, &resolved, &pointed_to) && pointed_to == audit_id)
         db_delete(&batch->txn, DB_UNKNOWN, (struct slice){key, sizeof key});
+}
+
+/* Is this the record of an effect that was recorded `unknown` and that nobody has resolved yet? */
+static bool is_unresolved(struct batch *batch, const struct db_cursor *cursor)
+{
+    struct audit_record record;
+    bool resolved;
+    uint64_t audit_id;
+    char key[8];
+    struct slice value = cursor->value;
+    if (value.len < 2 || value.data[1] != AUDIT_UNKNOWN || cursor->key.len != 8 || !record_decode(value, &record))
+        return false;
+    put_u64(key, record.effect_id);
+    if (db_get(&batch->txn, DB_EFFECTS, (struct slice){key, sizeof key}, &value))
+        return value.len > 0 && value.data[0] == EFFECT_IN_DOUBT;
+    return pointer_of(batch, record.effect_id, &resolved, &audit_id) && !resolved &&
+           audit_id == get_u64(cursor->key.data);
 }
 
 /* Removes the record under the cursor, its entry in the index and what points to it. One that does not decode leaves
@@ -510,23 +549,40 @@ uint64_t rejected_pages(struct db_txn *txn)
     return db_pages(txn, DB_REJECTED) + db_pages(txn, DB_REJECTED_BY_KEY);
 }
 
+static bool seek_behind(struct db_cursor *cursor, uint64_t id)
+{
+    char key[8];
+    put_u64(key, id + 1);
+    return db_cursor_seek(cursor, (struct slice){key, sizeof key});
+}
+
 /* Records lie in the order of writing, and the clock may have been set back or forth meanwhile. A record from the
  * future was written under a wrong clock: it is passed over, else it would hold up retention until that day. */
 size_t batch_expire(struct batch *batch, uint64_t before_ms, size_t limit)
 {
     struct db_cursor cursor;
     struct removal removal = {0};
+    uint64_t passed = passed_id(batch), was = passed;
+    bool gap = false; /* something else was left on the way */
     db_cursor_open(&batch->txn, DB_AUDIT, &cursor);
-    for (size_t looks = 0; looks < 2 * limit && removal.count < limit && db_cursor_next(&cursor); looks++) {
+    bool there = seek_behind(&cursor, passed);
+    for (size_t looks = 0; there && looks < 2 * limit && removal.count < limit; looks++) {
         uint64_t time_ms = 0; /* of a damaged record: goes */
         bool known = record_time(cursor.value, &time_ms);
-        if (known && time_ms > batch->now_ms)
-            continue;
-        if (time_ms >= before_ms)
+        bool future = known && time_ms > batch->now_ms;
+        if (!future && time_ms >= before_ms)
             break;
-        remove_next(batch, &cursor, &removal);
+        if (!future && !is_unresolved(batch, &cursor))
+            remove_next(batch, &cursor, &removal);
+        else if (future)
+            gap = true;
+        else if (!gap)
+            passed = get_u64(cursor.key.data);
+        there = db_cursor_next(&cursor);
     }
     db_cursor_close(&cursor);
+    if (passed != was)
+        put_passed(batch, passed);
     size_t removed = end_removal(batch, &removal);
     return batch->txn.error == 0 ? removed : 0;
 }
@@ -568,13 +624,20 @@ size_t batch_drop_oldest(struct batch *batch, size_t limit)
 {
     struct db_cursor cursor;
     struct removal removal = {0};
+    uint64_t passed = passed_id(batch), was = passed;
     db_cursor_open(&batch->txn, DB_AUDIT, &cursor);
-    while (removal.count < limit && db_cursor_next(&cursor)) {
+    bool there = seek_behind(&cursor, passed);
+    for (; there && removal.count < limit; there = db_cursor_next(&cursor)) {
         if (cursor.key.len == 8 && get_u64(cursor.key.data) >= batch->first_id)
             break; /* of this batch: somebody is to be told that it is kept */
-        remove_next(batch, &cursor, &removal);
+        if (is_unresolved(batch, &cursor))
+            passed = get_u64(cursor.key.data);
+        else
+            remove_next(batch, &cursor, &removal);
     }
     db_cursor_close(&cursor);
+    if (passed != was)
+        put_passed(batch, passed);
     size_t removed = end_removal(batch, &removal);
     if (removed > 0)
         append_loss(batch, removed, removal.first, removal.last);

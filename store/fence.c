@@ -31,6 +31,12 @@ enum fence_state fence_read(struct db_txn *txn, struct slice key, struct fence *
     return FENCE_THERE;
 }
 
+bool fence_has_entry(struct db_txn *txn, struct slice key)
+{
+    struct slice value;
+    return db_get(txn, DB_FENCES, key, &value);
+}
+
 void fence_put(struct db_txn *txn, struct slice key, uint64_t token, uint64_t time_ms)
 {
     char value[FENCE_VALUE_BYTES];

@@ -25,6 +25,8 @@ enum fence_state fence_read(struct db_txn *txn, struct slice key, struct fence *
 /* A value of DB_FENCES by itself. */
 enum fence_state fence_decode(const struct db *db, struct slice value, struct fence *out);
 
+/* Has the key an entry of its own? A floor alone is none. */
+bool fence_has_entry(struct db_txn *txn, struct slice key);
 void fence_put(struct db_txn *txn, struct slice key, uint64_t token, uint64_t time_ms);
 void fence_forget(struct db_txn *txn, struct slice key, uint64_t time_ms);
 

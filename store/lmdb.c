@@ -320,8 +320,10 @@ static int count_given_back(MDB_txn *txn, uint64_t enough, uint64_t *free_pages)
 static int measure(const struct db *db, MDB_txn *txn, uint64_t enough, struct db_space *out)
 {
     MDB_envinfo info;
-    MDB_stat stat;
+    MDB_stat stat, audit;
     int rc = mdb_env_info(db->env, &info);
+    if (rc == 0)
+        rc = mdb_stat(txn, db->table[DB_AUDIT], &audit);
     if (rc == 0)
         rc = mdb_stat(txn, db->table[DB_EFFECTS], &stat);
     if (rc != 0)
@@ -331,6 +333,7 @@ static int measure(const struct db *db, MDB_txn *txn, uint64_t enough, struct db
     *out = (struct db_space){.page_bytes = stat.ms_psize,
                              .pages = pages,
                              .free = touched < pages ? pages - touched : 0,
+                             .audit = audit.ms_branch_pages + audit.ms_leaf_pages + audit.ms_overflow_pages,
                              .effects = stat.ms_branch_pages + stat.ms_leaf_pages + stat.ms_overflow_pages};
     return out->free < enough ? count_given_back(txn, enough, &out->free) : 0;
 }

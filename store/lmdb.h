@@ -148,6 +148,7 @@ struct db_space {
     uint64_t page_bytes;
     uint64_t pages;   /* of the map */
     uint64_t free;    /* never used, or given back; exact only when below `enough` */
+    uint64_t audit;   /* pages that the audit's records take */
     uint64_t effects; /* pages that the open effects take */
 };
 /* Counts free pages; goes through the list of given-back ones only while it has counted less than `enough`. */

@@ -108,6 +108,7 @@ static enum told apply_one(struct batch *batch, struct store_op *op)
 size_t writer_apply(struct writer *w, struct batch *batch, bool reserve_only)
 {
     size_t applied = 0;
+    batch->known_only = w->refuse_keys;
     for (size_t i = 0; i < w->chunk_len && batch->txn.error == 0; i++) {
         struct store_op *op = w->chunk[i];
         w->told[i] = TOLD_NOTHING;

@@ -56,6 +56,7 @@ struct writer {
     bool ring_told;      /* that the oldest of them make room; once */
     bool made_room;      /* by the attempt under way, beside its ops */
     bool refuse_new;     /* no room for new work */
+    bool refuse_keys;    /* no room for calls that would make a new key */
     bool refuse_raise;   /* nor for raises */
     bool last;           /* the store is closing and this is the last list */
     struct trouble failing, full;

@@ -7,6 +7,10 @@
  * do resets and resolutions: there can't be more of them than there are fences and effects. Raises there can be without
  * end, and they may take half of the reserve only.
  *
+ * Above it new keys are refused first, while a tenth of the map is left: a fence stays until it is reset, and whoever
+ * may call can make new ones at will. The rest is for calls of keys that are known. Rejected records (a ring of their
+ * own) shrink before that to next to nothing.
+ *
  * Which op may use the reserve, and in which order ops run, is left to writer.c.
  */
 #include "store/writer_int.h"
@@ -25,6 +29,7 @@
 #define EXPIRE_STEPS_FULL 32
 #define RING_DIVISOR 8 /* an eighth of the map at most is for rejected records */
 #define RING_PAGES_LEAST 16
+#define AUDIT_KEPT_DIVISOR 16
 #define NEW_KEY_DIVISOR 10 /* with a tenth of the map left no new keys come in */
 #define DROP_OPS 256
 #define DROP_STEPS_MAX 64
@@ -124,6 +129,30 @@ static void drop_oldest(struct writer *w, struct db_space *space)
     }
 }
 
+/* New keys stay for good, so they leave the last tenth to calls of known ones. */
+static void look_at_keys(struct writer *w, const struct db_space *space)
+{
+    bool was = w->refuse_keys;
+    uint64_t level = new_key_pages(space);
+    w->refuse_keys = space->free < (was ? level + room_goal(space) : level);
+    if (w->refuse_keys && !was)
+        writer_notice(
+            w, STORE_NOTICE_ODD,
+            "store: less than a tenth of store.max_size is left: calls that would make a new key are refused, "
+            "calls of known keys go on (fences reset, retention, a larger max_size)");
+    if (was && !w->refuse_keys)
+        writer_notice(w, STORE_NOTICE_FINE, "store: there is room for new keys again");
+}
+
+/* The oldest audit records go before new keys are refused, but for the last of them: else new keys, which stay, could
+ * push out the whole audit. */
+static bool should_drop(const struct writer *w, const struct db_space *space)
+{
+    uint64_t goal = room_goal(space) / (w->dropping ? 1 : 2);
+    return spare_pages(space) < goal ||
+           (space->audit > space->pages / AUDIT_KEPT_DIVISOR && space->free < new_key_pages(space) + goal);
+}
+
 void room_look(struct writer *w)
 {
     struct db_space space;
@@ -132,7 +161,8 @@ void room_look(struct writer *w)
     bool may_drop = atomic_load_explicit(&w->drop_oldest, memory_order_relaxed);
     if (may_drop && spare_pages(&space) < (w->refuse_new ? room_goal(&space) : PAGES_PER_OP))
         drop_oldest(w, &space);
-    w->dropping = may_drop && spare_pages(&space) < room_goal(&space) / (w->dropping ? 1 : 2);
+    w->dropping = may_drop && should_drop(w, &space);
+    look_at_keys(w, &space);
     w->ring_pages = ring_pages(w, &space, space.free < new_key_pages(&space) + room_goal(&space));
     w->expire_least = (size_t)reserve_base(&space) / PAGES_PER_REMOVAL;
     uint64_t ops = spare_pages(&space) / PAGES_PER_OP;
