@@ -226,6 +226,12 @@ static const char *store_detail(const struct request *request, char *text, size_
 {
     struct store_health health;
     store_health(request->worker->gateway->store, &health);
+    if (health.reason == NULL && request->op.error == STORE_FULL) { /* the writer takes calls of known keys */
+        snprintf(text, cap,
+                 "Less than a tenth of store.max_size is left, which is kept for keys that have a fence: this "
+                 "key has none, so nothing was sent.");
+        return text;
+    }
     if (health.reason == NULL)
         return NULL;
     snprintf(text, cap, "Nothing can be recorded, so nothing was sent: %s. Repeat the call later.", health.reason);
