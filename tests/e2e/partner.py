@@ -196,7 +196,7 @@ class Partner:
                 sock = self._tls.wrap_socket(sock, server_side=True)
             self._socks.add(sock)
             stream = Stream(sock)
-            while self._one(stream, number):
+            while not self._closing and self._one(stream, number):  # close() may have come before this socket was in the set
                 pass
         except (EOFError, OSError) as error:
             self.trouble.append((number, error))

@@ -110,7 +110,7 @@ def test_backup_refuses_a_folder_that_is_not_empty(gate, tmp_path):
 def test_a_full_disk_leaves_no_half(gate, mark, tmp_path):
     place = tmp_path / "small"
     place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=128k", "none", str(place)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(place)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
         pytest.skip("needs root and mount")
     try:
