@@ -143,10 +143,19 @@ static enum reason judge_fence_headers(struct request *request, const struct scr
     return key_ok ? REASON_NONE : REASON_MALFORMED_KEY;
 }
 
-static enum reason judge_fence(struct request *request, const struct screened *screened)
+/* A partner that heeds an override makes a POST of a GET: the method that counts is not the request line's. */
+static bool goes_unfenced(const struct request *request, const struct header_field *fields, size_t count)
 {
     const struct config_route *route = request->route->config;
-    request->fenced = route->mode != FENCE_OFF && !unfenced_method(route, request->method);
+    return route->mode == FENCE_OFF ||
+           (unfenced_method(route, request->method) && !headers_override_method(fields, count));
+}
+
+static enum reason judge_fence(struct request *request, const struct screened *screened,
+                               const struct header_field *fields, size_t count)
+{
+    const struct config_route *route = request->route->config;
+    request->fenced = !goes_unfenced(request, fields, count);
     request->observe = route->mode == FENCE_OBSERVE;
     if (!request->fenced)
         return REASON_NONE;
@@ -172,6 +181,9 @@ enum reason request_judge_head(struct request *request, struct screened *screene
                        screened);
     if (screened->connection_names_fence)
         return malformed(request, "Connection names a fencing header.");
+    if (screened->fence_twin)
+        return malformed(request, "A header has a fencing header's name but for \"_\" and \"-\": some partners can't "
+                                  "tell the two apart.");
     if (request->head_method && (screened->chunked || (screened->has_length && screened->length > 0)))
         return malformed(request, "A HEAD request with a body can't be forwarded as it is.");
     if (screened->has_length && screened->length > request->settings->config->body_max)
@@ -183,5 +195,5 @@ enum reason request_judge_head(struct request *request, struct screened *screene
         return reason;
     if (request->route->config->kind == ROUTE_WEBHOOK && !webhook_read(request, fields, count))
         return REASON_OVERLOADED;
-    return judge_fence(request, screened);
+    return judge_fence(request, screened, fields, count);
 }

@@ -221,6 +221,34 @@ static void screen_connection(const struct header_field *field, struct screened 
     out->keep_alive = out->keep_alive || list_names(field, "keep-alive", "keep-alive");
 }
 
+/* Another name that becomes the same variable as `name` behind CGI or WSGI (RFC 3875 section 4.1.18). */
+static bool is_twin(const struct header_field *field, const char *name)
+{
+    if (field->name_len != strlen(name) || header_is(field, name))
+        return false;
+    for (size_t i = 0; i < field->name_len; i++) {
+        char one = field->name[i], other = name[i];
+        bool both_signs = (one == '_' || one == '-') && (other == '_' || other == '-');
+        if (!both_signs && strncasecmp(&one, &other, 1) != 0)
+            return false;
+    }
+    return true;
+}
+
+static const char *screen_by_length(const struct header_field *field, struct screened *out)
+{
+    if (header_is(field, "Content-Length"))
+        return screen_length(field, out);
+    return is_twin(field, "Content-Length") ? "a header is named Content_Length" : NULL;
+}
+
+static const char *screen_by_coding(const struct header_field *field, struct screened *out)
+{
+    if (header_is(field, "Transfer-Encoding"))
+        return screen_coding(field, out);
+    return is_twin(field, "Transfer-Encoding") ? "a header is named Transfer_Encoding" : NULL;
+}
+
 static const char *frame_field(const struct header_field *field, struct screened *out)
 {
     switch (field->name_len) {
@@ -233,8 +261,8 @@ static const char *frame_field(const struct header_field *field, struct screened
         if (header_is(field, "Connection"))
             screen_connection(field, out);
         return NULL;
-    case 14: return header_is(field, "Content-Length") ? screen_length(field, out) : NULL;
-    case 17: return header_is(field, "Transfer-Encoding") ? screen_coding(field, out) : NULL;
+    case 14: return screen_by_length(field, out);
+    case 17: return screen_by_coding(field, out);
     default: return NULL;
     }
 }
@@ -279,6 +307,7 @@ void headers_find_fence(const struct header_field *fields, size_t count, const c
     out->token_doubled = false;
     out->key_doubled = false;
     out->connection_names_fence = false;
+    out->fence_twin = false;
     for (size_t i = 0; i < count; i++) {
         const struct header_field *field = &fields[i];
         if (header_is(field, token_header)) {
@@ -291,8 +320,20 @@ void headers_find_fence(const struct header_field *fields, size_t count, const c
                 out->key = field;
         } else if (header_is(field, "Connection") && list_names(field, token_header, key_header)) {
             out->connection_names_fence = true;
+        } else if (is_twin(field, token_header) || is_twin(field, key_header)) {
+            out->fence_twin = true;
         }
     }
+}
+
+bool headers_override_method(const struct header_field *fields, size_t count)
+{
+    static const char *const names[] = {"X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override"};
+    for (size_t i = 0; i < count; i++)
+        for (size_t j = 0; j < sizeof names / sizeof names[0]; j++)
+            if (header_is(&fields[i], names[j]) || is_twin(&fields[i], names[j]))
+                return true;
+    return false;
 }
 
 void hop_names_add(struct hop_names *hops, const char *value, size_t len)

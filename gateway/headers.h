@@ -45,12 +45,14 @@ struct screened {
     const struct header_field *host, *token, *key; /* the first of each; NULL: absent */
     bool token_doubled, key_doubled;
     bool connection_names_fence; /* Connection names a fencing header (TRAPS 11): 400 */
+    bool fence_twin;             /* a field has a fencing name with `_` for `-` or the other way round: 400 */
 };
 
 /* What the fields of a sound head (head.h) say of the framing. Problems: more than one Content-Length, or one that is
  * not 1 to 18 digits; Content-Length beside Transfer-Encoding; a Transfer-Encoding other than one exact "chunked" (any
  * case), or any with HTTP/1.0; more than one Host, none with HTTP/1.1, one that is not a valid uri-host [":" port]
- * (user info, path, blanks, commas; empty). */
+ * (user info, path, blanks, commas; empty); Content_Length and Transfer_Encoding, which partners behind CGI or WSGI
+ * can't tell from the real ones. */
 void headers_frame(const struct header_field *fields, size_t count, bool http10, struct screened *out);
 /* The same where the head was read by another (libmicrohttpd): problems are also a method or name that is no token, and
  * control bytes (all below 0x20 but HTAB, and 0x7F) in a value. */
@@ -59,6 +61,9 @@ void headers_screen(const struct header_field *fields, size_t count, const char 
 /* The part that depends on the route: finds the fencing headers by the route's names. */
 void headers_find_fence(const struct header_field *fields, size_t count, const char *token_header,
                         const char *key_header, struct screened *out);
+/* Does a field ask the partner for another method than the request line's (X-HTTP-Method-Override and its kin, `_` for
+ * `-` included)? */
+bool headers_override_method(const struct header_field *fields, size_t count);
 
 /* Does a Via field name this proxy (RFC 9110 section 7.6.3)? Found wherever it stands as a word: in any case, in a
  * list, in a comment. */

@@ -2,7 +2,8 @@
  * gateway/wire.c - takes a partner's answer apart, byte for byte as RFC 9112 says where it ends.
  *
  * Strict where laxness could make one answer out of two or two out of one: contradicting lengths, codings that nobody
- * asked for, odd chunk sizes. Lax in what does no harm and is seen in the wild: a bare LF as line end.
+ * asked for, odd chunk sizes. Lax in what does no harm and is seen in the wild: a bare LF as line end, an empty line
+ * before an answer (some partners send one behind 100 Continue, or behind the body before).
  *
  * Leaves to others: what a head's lines mean (reply.c), reading and writing (link.c), what a result is worth
  * (upstream.c).
@@ -145,7 +146,10 @@ static void chunk_size_line(struct wire *wire, struct reply *reply, const char *
     size_t digits = 0;
     for (; digits < len && hex_digit(line[digits]) >= 0; digits++)
         size = size << 4 | (uint64_t)hex_digit(line[digits]);
-    bool ended = digits == len || line[digits] == ';' || line[digits] == ' ' || line[digits] == '\t';
+    size_t after = digits;
+    while (after < len && (line[after] == ' ' || line[after] == '\t'))
+        after++;
+    bool ended = after == len || line[after] == ';';
     if (digits == 0 || digits > SIZE_DIGITS_MAX || !ended || has_control(line, len)) {
         broken(wire, reply, "the partner sent a malformed chunk");
         return;
@@ -154,12 +158,27 @@ static void chunk_size_line(struct wire *wire, struct reply *reply, const char *
     wire->state = size == 0 ? WIRE_TRAILER : WIRE_CHUNK;
 }
 
+/* Its fields are dropped. After one that is none, two readers may differ on where the answer ends: the next call gets
+ * another connection. */
+static void trailer_line(struct wire *wire, const char *line, size_t len)
+{
+    struct header_field field;
+    wire->loose += len;
+    if (len == 0)
+        wire->state = WIRE_DONE;
+    else if (has_control(line, len) || !header_line_split(line, len, &field))
+        wire->keep_alive = false;
+}
+
 static void on_line(struct wire *wire, struct reply *reply, const char *line, size_t len)
 {
     if (len > 0 && line[len - 1] == '\r')
         len--;
     switch (wire->state) {
-    case WIRE_STATUS: status_line(wire, reply, line, len); break;
+    case WIRE_STATUS:
+        if (len > 0)
+            status_line(wire, reply, line, len);
+        break;
     case WIRE_FIELDS: field_line(wire, reply, line, len); break;
     case WIRE_CHUNK_SIZE: chunk_size_line(wire, reply, line, len); break;
     case WIRE_CHUNK_END:
@@ -167,11 +186,7 @@ static void on_line(struct wire *wire, struct reply *reply, const char *line, si
         if (len > 0)
             broken(wire, reply, "the partner sent a malformed chunk");
         break;
-    default:
-        wire->loose += len;
-        if (len == 0)
-            wire->state = WIRE_DONE;
-        break;
+    default: trailer_line(wire, line, len); break;
     }
     if (wire->loose > LOOSE_MAX)
         broken(wire, reply, "the partner's trailer is too large");

@@ -20,6 +20,7 @@ def gw(partner, tmp_path_factory):
         route(partner, name="jump", path="/jump", fence={"max_jump": "1000"}),
         route(partner, name="quick", path="/quick", timeout={"connect": "300ms", "total": "400ms"}),
         route(partner, name="drain", path="/drain", drain_timeout="250ms"),
+        route(partner, name="off", path="/off", fence={"mode": "off"}),
         route(partner, name="narrow", path="/narrow", in_flight=1),
         route(partner, name="sdk", path="/sdk", stale_status=409, missing_status=499, fence={"equal": "reject"}),
     ]
@@ -217,6 +218,16 @@ def test_a_fencing_header_named_in_connection_is_400(gw, partner, mark):
         assert answer.json["error"]["type"] == "fencegate_error"
     assert partner.seen(mark) == []
     assert gw.fence(mark) is None
+
+
+@pytest.mark.parametrize("name", ["Fencing_Token", "WORKFLOW_KEY", "Content_Length", "content_length", "Transfer_Encoding"])
+@pytest.mark.parametrize("path", ["pay", "off"])
+def test_a_name_with_the_other_sign_is_400(gw, partner, mark, name, path):
+    """Partners behind CGI or WSGI see one variable: `Fencing_Token: 9` would pass for the token there."""
+    answer = gw.call(f"/{path}/{mark}", 5, mark, headers=[(name, "9")])
+    expect.refusal(answer, 400, "malformed-request")
+    assert partner.seen(mark) == [] and gw.fence(mark) is None
+    unaudited(gw, partner, mark)
 
 
 def test_a_body_over_the_limit_is_413(gw, partner, mark):

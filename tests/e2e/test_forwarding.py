@@ -633,6 +633,21 @@ def test_unfenced_methods_pass_with_the_headers_removed_unread(gw, partner, mark
     assert len(partner.seen(mark)) == 1
 
 
+@pytest.mark.parametrize("name", ["X-HTTP-Method-Override", "x-http-method", "X-Method-Override", "X_HTTP_Method_Override"])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_an_unfenced_method_that_stands_for_another_is_fenced(gw, partner, mark, name, method):
+    """A partner that heeds the override would make a POST of a GET without a token."""
+    override = [(name, "POST")]
+    answer = gw.call(f"/reads/{mark}", None, None, method=method, headers=override)
+    expect.refusal(answer, 428, "missing-token", method=method)
+    assert partner.seen(mark) == []
+    answer = gw.call(f"/reads/{mark}", 7, mark, method=method, headers=override)
+    assert (answer.status, answer.effect) == (200, "sent")
+    assert gw.fence(mark) == 7
+    expect.refusal(gw.call(f"/reads/{mark}", 6, mark, method=method, headers=override), 412, "stale-token", method=method)
+    assert len(partner.seen(mark)) == 1
+
+
 def test_mode_off_forwards_unfenced(gw, partner, mark):
     got, answer = sent(gw, partner, mark, f"/off/{mark}", 5, mark)
     expect.relayed(answer, effect="unfenced")

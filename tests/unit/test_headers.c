@@ -248,7 +248,7 @@ static void fencing_headers(void **state)
     headers_find_fence(fields, COUNT(fields), "Fencing-Token", "Workflow-Key", &out);
     assert_ptr_equal(out.token, &fields[0]);
     assert_ptr_equal(out.key, &fields[1]);
-    assert_false(out.token_doubled || out.key_doubled || out.connection_names_fence);
+    assert_false(out.token_doubled || out.key_doubled || out.connection_names_fence || out.fence_twin);
 
     headers_find_fence(doubled, COUNT(doubled), "Fencing-Token", "Workflow-Key", &out);
     assert_ptr_equal(out.token, &doubled[0]);
@@ -271,6 +271,39 @@ static void fencing_headers(void **state)
         headers_find_fence(&connection, 1, "Fencing-Token", "Workflow-Key", &out);
         assert_false(out.connection_names_fence);
     }
+}
+
+/* Partners behind CGI or WSGI see one variable for both. */
+static void names_with_the_other_sign(void **state)
+{
+    static const char *const twins[] = {"Fencing_Token", "FENCING_token", "Workflow_Key", "X-Lease"};
+    static const char *const others[] = {"FencingToken", "Fencing.Token", "Fencing-Token_", "Fencing__Token",
+                                         "X_Lease"};
+    static const char *const overrides[] = {"X-HTTP-Method-Override", "x-http-method", "X-Method-Override",
+                                            "X_HTTP_Method-Override", "X_METHOD_OVERRIDE"};
+    static const char *const no_overrides[] = {"X-HTTP-Methods", "Method-Override", "X-HTTP-Method-Overrides"};
+    (void)state;
+    for (size_t i = 0; i < COUNT(twins); i++) {
+        struct header_field field = {twins[i], strlen(twins[i]), "1", 1};
+        struct screened out = screen(&field, 0);
+        headers_find_fence(&field, 1, i < 2 ? "Fencing-Token" : "X_Lease", "Workflow-Key", &out);
+        assert_true(out.fence_twin && out.token == NULL && out.key == NULL);
+    }
+    for (size_t i = 0; i < COUNT(others); i++) {
+        struct header_field field = {others[i], strlen(others[i]), "1", 1};
+        struct screened out = screen(&field, 0);
+        headers_find_fence(&field, 1, i < 4 ? "Fencing-Token" : "X_Lease", "Workflow-Key", &out);
+        assert_false(out.fence_twin);
+    }
+    for (size_t i = 0; i < COUNT(overrides); i++) {
+        struct header_field field = {overrides[i], strlen(overrides[i]), "", 0};
+        assert_true(headers_override_method(&field, 1));
+    }
+    for (size_t i = 0; i < COUNT(no_overrides); i++) {
+        struct header_field field = {no_overrides[i], strlen(no_overrides[i]), "POST", 4};
+        assert_false(headers_override_method(&field, 1));
+    }
+    assert_false(headers_override_method(NULL, 0));
 }
 
 static bool to_partner(const char *name, const struct hop_names *hops)
@@ -454,6 +487,7 @@ int main(void)
         cmocka_unit_test(methods),
         cmocka_unit_test(expectations),
         cmocka_unit_test(fencing_headers),
+        cmocka_unit_test(names_with_the_other_sign),
         cmocka_unit_test(a_proxy_is_found_in_via),
         cmocka_unit_test(what_passes),
         cmocka_unit_test(too_many_hop_names),

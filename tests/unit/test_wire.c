@@ -99,6 +99,12 @@ static const struct answer {
      "Content-Length: 0\r\n\r\n",
      WHOLE, 201, "", true, 0},
     {"HTTP/1.1 100 Continue\r\n\r\n", OPEN, 0, "", false, 0},
+    {"HTTP/1.1 100 Continue\r\n\r\n\r\nHTTP/1.1 404 No\r\nContent-Length: 2\r\n\r\nhi", WHOLE, 404, "hi", true, 0},
+    /* an empty line before an answer */
+    {"\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", WHOLE, 200, "hi", true, 0},
+    {"\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", WHOLE, 200, "hi", true, 0},
+    {"\r\n\r\n", OPEN, 0, "", false, 0},
+    {"\r\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", BAD, 0, "", false, 0},
     {"HTTP/1.1 101 Switching\r\nUpgrade: x\r\n\r\n", BAD, 0, "", false, 0},
     /* chunks */
     {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", WHOLE, 200, "hello", true, 0},
@@ -118,6 +124,15 @@ static const struct answer {
     {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhelloX\r\n0\r\n\r\n", BAD, 200, "hello", true, 0},
     {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\r\nhello\r\n", BAD, 200, "", true, 0},
     {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n", BAD, 200, "", true, 0},
+    {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5 x\r\nhello\r\n0\r\n\r\n", BAD, 200, "", true, 0},
+    {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5 5\r\nhello\r\n0\r\n\r\n", BAD, 200, "", true, 0},
+    {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5 \t\r\nhello\r\n0 \r\n\r\n", WHOLE, 200, "hello", true, 0},
+    /* trailers that are none */
+    {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: x\rB: y\r\n\r\n", WHOLE, 200, "", false, 0},
+    {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: x\r\r\n\r\n", WHOLE, 200, "", false, 0},
+    {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\r\n\r\n", WHOLE, 200, "", false, 0},
+    {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: x\r\n y\r\n\r\n", WHOLE, 200, "", false, 0},
+    {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nHTTP/1.1 500 No\r\n\r\n", WHOLE, 200, "", false, 0},
     {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nhello\r\n", BAD, 200, "", true, 0},
     {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n 5\r\nhello\r\n", BAD, 200, "", true, 0},
     {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0x5\r\nhello\r\n", BAD, 200, "", true, 0},
@@ -132,7 +147,6 @@ static const struct answer {
     {"HTTP/1.1 200 OK\r\nTransfer-Encoding:\r\n\r\n0\r\n\r\n", BAD, 0, "", false, 0},
     /* no answer */
     {"hello\r\n", BAD, 0, "", false, 0},
-    {"\r\nHTTP/1.1 200 OK\r\n\r\n", BAD, 0, "", false, 0},
     {"HTTP/2 200\r\n\r\n", BAD, 0, "", false, 0},
     {"HTTP/1.2 200 OK\r\n\r\n", BAD, 0, "", false, 0},
     {"HTTP/1.10 200 OK\r\n\r\n", BAD, 0, "", false, 0},
