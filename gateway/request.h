@@ -156,8 +156,8 @@ enum reason request_judge_head(struct request *request, struct screened *screene
 void request_arrived(struct request *request);
 /* Early look at the fence (a large body is announced): true when a refusal was found and is being recorded. */
 bool request_stale_early(struct request *request);
-/* limits.buffered is half taken by others: the rest is for calls of known keys with a good token, and for what no fence
- * judges. REASON_NONE: this is one; else the refusal. */
+/* limits.buffered is half taken by others, or its place is needed: the rest is for calls of known keys with a good
+ * token. REASON_NONE: this is one; else the refusal. */
 enum reason request_judge_scarce(struct request *request);
 /* The client's side is gone (answered or left): the request must not touch it any more. */
 void request_client_gone(struct request *request);

@@ -216,15 +216,15 @@ bool request_stale_early(struct request *request)
 
 enum reason request_judge_scarce(struct request *request)
 {
-    struct fence fence;
-    if (!request->fenced || request->observe)
+    struct fence fence = {0};
+    bool judged = request->fenced && !request->would_drop;
+    enum reason reason = judged ? look_up(request, &fence) : REASON_NONE;
+    if (reason != REASON_NONE && (!request->observe || reason == REASON_STORE_UNAVAILABLE))
+        return reason;
+    if (reason == REASON_NONE && fence.token != 0)
         return REASON_NONE;
-    enum reason reason = look_up(request, &fence);
-    if (reason == REASON_NONE && fence.token == 0) {
-        request_tell_limit(request, "limits.buffered");
-        reason = REASON_OVERLOADED;
-    }
-    return reason;
+    request_tell_limit(request, "limits.buffered");
+    return REASON_OVERLOADED;
 }
 
 /* The writer has decided. */

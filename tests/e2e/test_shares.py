@@ -76,6 +76,23 @@ def test_stale_bodies_leave_room_for_those_of_known_keys(launch, partner, mark):
     assert len(gw.wait_audit(9, key=mark + "-known", kind="dropped")) == 9
 
 
+@pytest.mark.parametrize("fence", [{"mode": "off"}, {"mode": "observe"}, {"unfenced_methods": ["POST"]}], ids=["off", "observe", "unfenced method"])
+def test_bodies_that_no_fence_refuses_leave_room_for_those_of_known_keys(launch, new_partner, mark, fence):
+    partner = new_partner()
+    gw = launch([route(partner), route(partner, name="free", path="/free", fence=fence)], limits={"body": "60KiB", "buffered": "200KiB", "request_timeout": "20s"})
+    worker = Worker(gw, mark)
+    expect.relayed(gw.call(f"/pay/{mark}-known", 42, mark + "-known"))
+    bodies = [request("POST", "/free/x", fenced(token, mark + "-known"), b"x" * 60 * KIB) for token in [None, 1, 41] * 3]
+    with Crowd(gw.port, [body[:-1] for body in bodies]) as crowd:
+        eventually(lambda: gw.metric("fencegate_buffered_bytes") >= 100 * KIB, what="bodies")
+        worker.call(b"x" * 30 * KIB)
+        for connection in crowd.connections:
+            connection.send(b"x")
+        statuses = sorted(connection.receive().status for connection in crowd.connections)
+    assert statuses[0] == 200 and statuses[-1] == 503 and set(statuses) == {200, 503}
+    worker.call(b"x" * 30 * KIB)
+
+
 @pytest.mark.parametrize("headers", [[], [("Workflow-Key", "k")], [("Fencing-Token", "x")]], ids=["nothing", "a key", "no token that is one"])
 def test_bodies_of_refused_calls_take_no_room(launch, partner, mark, headers):
     gw = launch(route(partner), limits={"buffered": "1MiB", "body": "1MiB"})
