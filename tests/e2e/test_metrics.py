@@ -268,9 +268,9 @@ def test_threads_have_names(launch, partner):
 def test_a_reader_that_stays_behind_shows(launch, new_partner, mark):
     """mdb_dump holds its snapshot while nobody reads what it writes."""
     gw = launch(route(new_partner()))
-    for turn in range(12):  # more than a pipe holds
-        gw.call(f"/pay/{mark}/{'x' * 8000}", None, mark)
-    gw.wait_audit(12, reason="missing-token")
+    for turn in range(150):  # more than a pipe holds
+        gw.call(f"/pay/{mark}/{'x' * 1000}", None, mark)
+    gw.wait_audit(150, reason="missing-token")
     with subprocess.Popen(["mdb_dump", "-a", str(gw.store)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as dump:
         assert dump.stdout.read(1)
         for token in range(1, 4):
@@ -390,20 +390,23 @@ def test_effects_in_doubt_are_told_at_the_start(launch, new_partner, mark):
 
 
 def test_a_store_that_fills_up_is_told_before_it_is_full(launch, new_partner, mark):
-    gw = launch(route(new_partner()), store={"path": "store", "max_size": "4MiB"})
+    gw = launch(route(new_partner()), store={"path": "store", "max_size": "3MiB"})
+    expect.relayed(gw.call(f"/pay/{mark}", 9, mark))
 
-    def fill(count):
-        """Records of four pages each, of 1024 that there are."""
+    def fill(share):
+        """Drops, some two a page: rejected records have room of their own. Until that share is used, or it is full."""
         with gw.connect() as connection:
-            for _ in range(count):
-                connection.send(request("POST", f"/pay/{'x' * 16000}", fenced(None, mark)))
-                assert connection.receive("POST").status == 428
+            while scrape(gw)("fencegate_store_used_bytes") < share * 3 * 1024 * 1024:
+                for _ in range(20):
+                    connection.send(request("POST", f"/pay/{'x' * 1500}", fenced(1, mark)))
+                    if connection.receive("POST").status == 503:
+                        return
 
-    fill(210)
+    fill(0.82)
     assert eventually(lambda: "store-nearly-full" in alarms(gw)) and scrape(gw)("fencegate_store_nearly_full") == 1
     line = gw.wait_log(lambda line: line["event"] == "store-nearly-full")
     assert line["state"] == "on" and "% used" in line["message"] and gw.admin("/readyz").status == 200
-    fill(60)
+    fill(1)
     assert eventually(lambda: set(alarms(gw)) == {"store-nearly-full", "store-not-writable"})
     assert stats(gw)["state"] == "not-ready" and stats(gw)["reason"]
     assert alarms(gw)["store-not-writable"]["text"] == f"Nothing is sent: {stats(gw)['reason']}."
