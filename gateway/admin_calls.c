@@ -16,6 +16,7 @@
 #include "gateway/command.h"
 #include "gateway/dashboard.h"
 #include "gateway/metrics.h"
+#include "gateway/unresolved_watch.h"
 #include "gateway/problem.h"
 #include "gateway/timers.h"
 #include "gateway/token.h"
@@ -149,6 +150,7 @@ static void answer_metrics(struct admin_context *context, struct call_input *in,
     store_health(context->options.store, &health);
     context->options.gauges(context->options.arg, &gauges);
     admin_look_at_store(context);
+    (void)unresolved_look(context->options.store);
     metrics_write(&answer->body, &gauges, &health, &context->stats);
     answer->status = 200;
     answer->content_type = "text/plain; version=0.0.4; charset=utf-8";

@@ -2,9 +2,11 @@
 #include "gateway/admin_int.h"
 #include "gateway/alarm.h"
 #include "gateway/metrics.h"
+#include "gateway/unresolved_watch.h"
 #include "gateway/version.h"
 
-static void write_store(struct jsonout *out, const struct store_health *health, const struct store_stats *stats)
+static void write_store(struct jsonout *out, const struct store_health *health, const struct store_stats *stats,
+                        uint64_t unresolved)
 {
     jsonout_name(out, "store");
     jsonout_object_begin(out);
@@ -14,6 +16,7 @@ static void write_store(struct jsonout *out, const struct store_health *health, 
     jsonout_member_number(out, "max_bytes", health->max_bytes);
     jsonout_member_number(out, "keys", stats->fences);
     jsonout_member_number(out, "in_doubt", health->in_doubt);
+    jsonout_member_number(out, "unresolved", unresolved);
     jsonout_object_end(out);
 }
 
@@ -47,6 +50,7 @@ static void write_route(void *arg, const struct metrics_hour *hour)
     jsonout_member_cstring(out, "name", hour->name);
     jsonout_member_number(out, "in_flight", hour->in_flight);
     jsonout_member_number(out, "waiting", hour->waiting);
+    jsonout_member_number(out, "unresolved", hour->unresolved);
     for (int kind = 0; kind < STATS_KINDS; kind++) {
         jsonout_name(out, names[kind]);
         jsonout_array_begin(out);
@@ -116,7 +120,7 @@ void admin_answer_stats(struct admin_context *context, struct call_input *in, st
         jsonout_cstring(out, reason);
     else
         jsonout_null(out);
-    write_store(out, &health, &context->stats);
+    write_store(out, &health, &context->stats, unresolved_look(context->options.store));
     write_limits(out, &gauges);
     jsonout_name(out, "alarms");
     jsonout_array_begin(out);

@@ -17,6 +17,8 @@ static const struct {
     [ALARM_TOKEN_REGRESSION] = {"token-regression", "token-regression",
                                 "A key that has a fence got a higher token, or the route is gone."},
     [ALARM_CLOCK_LIKE_TOKEN] = {"clock-like-token", "token-looks-like-clock", "The route is gone."},
+    [ALARM_UNRESOLVED] = {"unresolved", "effects-unresolved",
+                          "No effect of the route waits for a resolution any more."},
     [ALARM_IN_DOUBT] = {"in-doubt", "in-doubt", "No effect is in doubt any more."},
     [ALARM_STORE_NEARLY_FULL] = {"store-nearly-full", "store-nearly-full", "The store has room again."},
     [ALARM_DISK_NEARLY_FULL] = {"disk-nearly-full", "disk-nearly-full",

@@ -3,7 +3,8 @@
  * goes, and an entry in /v1/stats. Any thread; a short mutex at the edges, an atomic for those who only ask.
  *
  * Who notices calls alarm_on() and alarm_off() as often as it likes; only edges are told. When an alarm comes is judged
- * elsewhere: token_watch.h (tokens, per route) and store_watch.h (the store).
+ * elsewhere: token_watch.h (tokens, per route), unresolved_watch.h (unknown outcomes, per route) and store_watch.h (the
+ * store).
  */
 #ifndef FENCEGATE_ALARM_H
 #define FENCEGATE_ALARM_H
@@ -20,6 +21,7 @@ enum alarm_kind {
     /* of a route */
     ALARM_TOKEN_REGRESSION,
     ALARM_CLOCK_LIKE_TOKEN,
+    ALARM_UNRESOLVED,
     /* of the process */
     ALARM_IN_DOUBT,
     ALARM_STORE_NEARLY_FULL,

@@ -59,6 +59,8 @@ static struct metrics_route *make_route(const char *name)
         return NULL;
     }
     token_watch_init(&route->watch, route->name);
+    route->unresolved_alarm.kind = ALARM_UNRESOLVED;
+    route->unresolved_alarm.route = route->name;
     if (last_route == NULL) {
         begun_boot_ms = boot_ms();
         minutes_offset_ms = stats_offset(begun_boot_ms, realtime_ms());
@@ -92,6 +94,12 @@ void metrics_use(struct metrics_route *route, bool used)
 struct token_watch *metrics_watch(struct metrics_route *route)
 {
     return &route->watch;
+}
+
+struct alarm *metrics_unresolved(struct metrics_route *route, uint64_t count)
+{
+    atomic_store_explicit(&route->unresolved, count, memory_order_relaxed);
+    return &route->unresolved_alarm;
 }
 
 static void count_minute(struct metrics_route *route, enum stats_kind kind, uint64_t now_ms)
@@ -162,11 +170,13 @@ void metrics_transaction(const struct store_sample *sample)
         histogram_add(&store.operations, &histogram_batch, sample->operations);
 }
 
-/* Is there something to see of it: it is in force, or its last hour was not empty. */
+/* Is there something to see of it: it is in force, something waits for a resolution, or its last hour was not empty. */
 static bool read_hour(const struct metrics_route *route, uint32_t minute, struct metrics_hour *out)
 {
     uint32_t any = atomic_load_explicit(&route->uses, memory_order_relaxed);
     out->name = route->name;
+    out->unresolved = atomic_load_explicit(&route->unresolved, memory_order_relaxed);
+    any |= out->unresolved != 0;
     out->in_flight = gauge_of(&route->in_flight);
     out->waiting = gauge_of(&route->waiting);
     for (int kind = 0; kind < STATS_KINDS; kind++) {

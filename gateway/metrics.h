@@ -17,6 +17,7 @@ struct store_health;
 struct store_sample;
 struct store_stats;
 struct token_watch;
+struct alarm;
 struct jsonout;
 
 /* Finds or makes the counters of a route; NULL name: those of requests without a route. Takes a lock: called when a
@@ -28,6 +29,9 @@ void metrics_use(struct metrics_route *route, bool used);
 
 /* Whether its tokens look sound: lives as long as its counters. */
 struct token_watch *metrics_watch(struct metrics_route *route);
+
+/* So many of its effects were recorded `unknown` and wait for a resolution. Returns the route's alarm about that. */
+struct alarm *metrics_unresolved(struct metrics_route *route, uint64_t count);
 
 /* One request ended, at monotonic time `now_ms`. */
 void metrics_request(struct metrics_route *route, enum effect effect, enum reason reason, uint64_t now_ms);
@@ -82,10 +86,11 @@ void metrics_now(struct metrics_now *out); /* there is a route */
 /* The last hour of one route. */
 struct metrics_hour {
     const char *name;
-    uint64_t in_flight, waiting;
+    uint64_t in_flight, waiting, unresolved;
     uint32_t counts[STATS_KINDS][STATS_MINUTES]; /* oldest first; the last minute is the running one */
 };
-/* Each route that is in force or had requests within the hour, in the order in which they were first named. */
+/* Each route that is in force, has something unresolved or had requests within the hour, in the order in which they
+ * were first named. */
 void metrics_hours(const struct metrics_now *now, void (*each)(void *arg, const struct metrics_hour *hour), void *arg);
 
 #endif

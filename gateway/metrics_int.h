@@ -21,6 +21,8 @@ struct metrics_route {
     struct histogram times[METRICS_TIMES];
     struct stats_ring minutes;
     struct token_watch watch;
+    _Atomic uint64_t unresolved;
+    struct alarm unresolved_alarm;
 };
 
 const struct metrics_route *metrics_first(void);

@@ -220,13 +220,17 @@ static void route_gauge(struct jsonout *out, const char *name, const struct metr
 
 static void write_route_gauges(struct jsonout *out, const struct metrics_route *first)
 {
-    static const char in_flight[] = "fencegate_effects_in_flight", waiting[] = "fencegate_waiting";
+    static const char in_flight[] = "fencegate_effects_in_flight", waiting[] = "fencegate_waiting",
+                      unresolved[] = "fencegate_effects_unresolved";
     family(out, in_flight, "gauge", "Calls that are being sent or answered by the partner.");
     for (const struct metrics_route *route = first; route != NULL; route = next_of(route))
         route_gauge(out, in_flight, route, gauge_of(&route->in_flight));
     family(out, waiting, "gauge", "Calls that wait for an older token's call of the same key to end.");
     for (const struct metrics_route *route = first; route != NULL; route = next_of(route))
         route_gauge(out, waiting, route, gauge_of(&route->waiting));
+    family(out, unresolved, "gauge", "Effects recorded unknown, those in doubt included, that nobody has resolved.");
+    for (const struct metrics_route *route = first; route != NULL; route = next_of(route))
+        route_gauge(out, unresolved, route, atomic_load_explicit(&route->unresolved, memory_order_relaxed));
 }
 
 static void write_token_alarms(struct jsonout *out, const struct metrics_route *first)

@@ -32,6 +32,7 @@
 #include "gateway/resolver.h"
 #include "gateway/settings.h"
 #include "gateway/store_watch.h"
+#include "gateway/unresolved_watch.h"
 #include "gateway/upstream.h"
 #include "gateway/version.h"
 #include "gateway/worker.h"
@@ -407,10 +408,12 @@ static int next_signal(const struct server *server, int timeout_ms)
 static void run_until_told(struct server *server)
 {
     struct store_watch watch = {0};
+    struct unresolved_watch unresolved = {0};
     for (;;) {
         struct store_health health;
         store_health(server->gateway.store, &health);
         store_watch_look(&watch, &health, monotonic_ms());
+        unresolved_watch_look(&unresolved, server->gateway.store, monotonic_ms());
         metrics_tick();
         int number = next_signal(server, LOOK_MS);
         if (number == SIGHUP) {

@@ -28,6 +28,7 @@
 #include "store/clock.h"
 #include "store/fence.h"
 #include "store/record.h"
+#include "store/unresolved.h"
 
 static const struct slice next_id_key = {"next_id", 7}, removed_key = {"removed", 7}, clock_key = {"clock", 5},
                           passed_key = {"passed", 6};
@@ -92,6 +93,8 @@ void batch_resume(struct batch *batch)
     batch->now_ms = batch_clock_ms();
     batch->begun_us = clock_us();
     batch->resolved = 0;
+    if (batch->unresolved)
+        unresolved_drop(batch->unresolved);
     batch->next_id = 1;
     if (db_get(&batch->txn, DB_META, next_id_key, &value) && value.len == 8)
         batch->next_id = get_u64(value.data);
@@ -210,6 +213,20 @@ bool unknown_resolved(struct slice value, uint64_t *audit_id)
     return unknown_decode(value, true, audit_id);
 }
 
+static void count_unresolved(struct batch *batch, struct slice route, int by)
+{
+    if (batch->unresolved && !unresolved_change(batch->unresolved, route, by))
+        batch->txn.error = ENOMEM;
+}
+
+static void end_doubt(struct batch *batch, struct slice bytes)
+{
+    struct audit_record intent;
+    batch->resolved++;
+    if (record_decode(bytes, &intent))
+        count_unresolved(batch, intent.route, -1);
+}
+
 /* An effect's entry in `effects` goes. False: there was none. *intent_ms: the time of its intent, 0 when unknown. */
 static bool close_effect(struct batch *batch, uint64_t id, uint64_t *intent_ms)
 {
@@ -219,7 +236,7 @@ static bool close_effect(struct batch *batch, uint64_t id, uint64_t *intent_ms)
     if (!db_get(&batch->txn, DB_EFFECTS, key, &value))
         return false;
     if (value.len > 0 && value.data[0] == EFFECT_IN_DOUBT)
-        batch->resolved++;
+        end_doubt(batch, (struct slice){value.data + 1, value.len - 1});
     if (value.len == 0 || !record_time((struct slice){value.data + 1, value.len - 1}, intent_ms))
         *intent_ms = 0;
     db_delete(&batch->txn, DB_EFFECTS, key);
@@ -321,8 +338,10 @@ void batch_record(struct batch *batch, struct store_op *op)
     if (intent_ms != 0)
         record.accepted_ms = intent_ms;
     op->audit_id = append(batch, &record);
-    if (closed && record.kind == AUDIT_UNKNOWN)
+    if (closed && record.kind == AUDIT_UNKNOWN) {
         point_to(batch, record.effect_id, false, op->audit_id);
+        count_unresolved(batch, record.route, 1);
+    }
 }
 
 /* What an operator's change is about, as its record. *key in `bytes`, of length 0 for no valid pair. */
@@ -373,14 +392,15 @@ bool batch_reset(struct batch *batch, struct store_op *op)
 }
 
 /* What is known of an effect that waits for its resolution. *effect points into the map. */
-static enum store_error find_unresolved(struct batch *batch, uint64_t id, struct audit_record *effect)
+static enum store_error find_unresolved(struct batch *batch, uint64_t id, struct audit_record *effect, bool *in_doubt)
 {
     char bytes[8];
     bool resolved;
     uint64_t audit_id;
     struct slice value;
     put_u64(bytes, id);
-    if (db_get(&batch->txn, DB_EFFECTS, (struct slice){bytes, sizeof bytes}, &value)) {
+    *in_doubt = db_get(&batch->txn, DB_EFFECTS, (struct slice){bytes, sizeof bytes}, &value);
+    if (*in_doubt) {
         if (value.len == 0 || value.data[0] != EFFECT_IN_DOUBT) /* it is running */
             return STORE_NOT_FOUND;
         value = (struct slice){value.data + 1, value.len - 1};
@@ -413,10 +433,13 @@ static void put_passed(struct batch *batch, uint64_t id)
 void batch_resolve(struct batch *batch, struct store_op *op)
 {
     struct audit_record effect;
+    bool in_doubt;
     clear_results(op);
-    op->error = find_unresolved(batch, op->record.effect_id, &effect);
+    op->error = find_unresolved(batch, op->record.effect_id, &effect, &in_doubt);
     if (op->error != STORE_OK)
         return;
+    if (!in_doubt) /* else close_effect() counts */
+        count_unresolved(batch, effect.route, -1);
     struct audit_record record = {
         .kind = AUDIT_RESOLVED,
         .time_ms = op->record.time_ms == 0 ? batch->now_ms : op->record.time_ms,

@@ -9,6 +9,8 @@
 #include "store/lmdb.h"
 #include "store/store.h"
 
+struct unresolved;
+
 uint64_t batch_clock_ms(void); /* Unix time */
 
 /* One transaction under way. `scratch` outlives it: one buffer for all batches instead of an allocation per record. */
@@ -16,10 +18,11 @@ struct batch {
     struct db_txn txn;
     struct buffer *scratch;
     uint64_t now_ms;
-    uint64_t begun_us;          /* monotonic */
-    uint64_t next_id, first_id; /* ids of this batch: first_id up to, not including, next_id */
-    bool known_only;            /* a call that would make a new key is STORE_FULL, and harms no other */
-    uint64_t resolved;          /* in-doubt effects that the batch closed */
+    uint64_t begun_us;             /* monotonic */
+    uint64_t next_id, first_id;    /* ids of this batch: first_id up to, not including, next_id */
+    bool known_only;               /* a call that would make a new key is STORE_FULL, and harms no other */
+    uint64_t resolved;             /* in-doubt effects that the batch closed */
+    struct unresolved *unresolved; /* counts what it does to them; NULL: nobody counts */
 };
 void batch_begin(struct batch *batch, struct db *db, struct buffer *scratch);
 /* More in the same transaction: what the structure tells is told of that alone, from here on. */

@@ -5,14 +5,16 @@
 #include "store/apply.h"
 #include "store/folder.h"
 #include "store/lmdb.h"
+#include "store/unresolved.h"
 #include "store/writer.h"
 
 struct store {
     struct folder *folder;
     struct db *db;
-    struct writer *writer; /* NULL: opened for reading */
-    char *path;            /* of a store opened for reading; else NULL */
-    bool behind;           /* opened for reading, and its gateway could not settle it */
+    struct writer *writer;        /* NULL: opened for reading */
+    struct unresolved unresolved; /* of a store that is served */
+    char *path;                   /* of a store opened for reading; else NULL */
+    bool behind;                  /* opened for reading, and its gateway could not settle it */
 };
 
 struct store_reader {

@@ -75,7 +75,13 @@ static enum store_error start(struct store *store, const struct store_options *o
         return error;
     }
     tell_leftovers(options, &state);
-    error = writer_start(store->db, options, &state, &store->writer);
+    error = unresolved_read(&store->unresolved, store->db);
+    if (error != STORE_OK) {
+        (void)snprintf(why, why_cap, "store %s: cannot count the effects that nobody has resolved: read failed",
+                       options->path);
+        return error;
+    }
+    error = writer_start(store->db, options, &state, &store->unresolved, &store->writer);
     if (error != STORE_OK)
         (void)snprintf(why, why_cap, "store %s: cannot start the writer", options->path);
     return error;
@@ -88,6 +94,7 @@ static enum store_error open_folder(const char *path, bool readonly, struct stor
         (void)snprintf(why, why_cap, "store %s: out of memory", path);
         return STORE_IO;
     }
+    unresolved_init(&(*out)->unresolved);
     return folder_enter(path, readonly, &(*out)->folder, why, why_cap);
 }
 
@@ -185,6 +192,7 @@ void store_close(struct store **store)
     writer_stop(&(*store)->writer);
     db_close(&(*store)->db);
     folder_leave(&(*store)->folder);
+    unresolved_free(&(*store)->unresolved);
     free((*store)->path);
     free(*store);
     *store = NULL;
@@ -213,6 +221,11 @@ void store_retention(struct store *store, uint64_t retain_ms, bool drop_oldest, 
 {
     if (store->writer)
         writer_retention(store->writer, retain_ms, drop_oldest, rejected_max);
+}
+
+void store_unresolved(struct store *store, void (*each)(void *arg, const struct store_unresolved *route), void *arg)
+{
+    unresolved_each(&store->unresolved, each, arg);
 }
 
 bool store_writable(struct store *store)

@@ -223,7 +223,15 @@ struct store_health {
     uint64_t reader_lag, reader_held_ms, reader_pid;
 };
 void store_health(struct store *store, struct store_health *out); /* any thread */
-bool store_writable(struct store *store);                         /* health.writable alone, without a lock */
+/* Effects of a route that were recorded `unknown` and that nobody has resolved; those in doubt are among them. */
+struct store_unresolved {
+    const char *route; /* as on record; the configuration may not have it any more. "": no route is on record */
+    uint64_t count;    /* 0: it had some since the start */
+    uint64_t since_ms; /* when the oldest at the start was accepted; wall time, 0: unknown, or they are newer */
+};
+/* Any thread; in the order of the names. `each` must be short: the writer waits for it. */
+void store_unresolved(struct store *store, void (*each)(void *arg, const struct store_unresolved *route), void *arg);
+bool store_writable(struct store *store); /* health.writable alone, without a lock */
 
 /* Reads: straight from the engine's map, never blocked by the writer, only what is durable. */
 struct store_reader;

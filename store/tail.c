@@ -43,7 +43,7 @@ static void give_up_transaction(struct tail *tail)
 static bool open_transaction(struct writer *w)
 {
     struct tail *tail = &w->tail;
-    batch_begin(&tail->batch, w->db, &w->scratch);
+    writer_begin(w, &tail->batch);
     tail->open = tail->batch.txn.error == 0;
     return tail->open;
 }

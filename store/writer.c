@@ -74,8 +74,16 @@ void writer_account(struct writer *w, const struct batch *batch, uint64_t commit
     w->health.operations += operations;
     w->health.in_doubt -= batch->resolved;
     pthread_mutex_unlock(&w->health_lock);
+    unresolved_keep(w->unresolved);
     if (committing_us != 0)
         stats_committed(w, batch->begun_us, committing_us, operations);
+}
+
+void writer_begin(struct writer *w, struct batch *batch)
+{
+    batch_begin(batch, w->db, &w->scratch);
+    batch->unresolved = w->unresolved;
+    unresolved_drop(w->unresolved); /* of one that failed */
 }
 
 enum store_error writer_commit(struct writer *w, struct batch *batch, size_t operations)
@@ -125,7 +133,7 @@ size_t writer_apply(struct writer *w, struct batch *batch, bool reserve_only)
 static enum store_error attempt(struct writer *w, bool reserve_only, bool room)
 {
     struct batch batch;
-    batch_begin(&batch, w->db, &w->scratch);
+    writer_begin(w, &batch);
     size_t applied = writer_apply(w, &batch, reserve_only);
     if (room && batch.txn.error == 0)
         w->made_room = room_make(w, &batch, applied) > 0 || batch.txn.error != 0;
@@ -320,13 +328,14 @@ static int init_locks(struct writer *w)
 }
 
 enum store_error writer_start(struct db *db, const struct store_options *options, const struct leftovers *left,
-                              struct writer **out)
+                              struct unresolved *unresolved, struct writer **out)
 {
     *out = NULL;
     struct writer *w = calloc(1, sizeof *w);
     if (!w)
         return STORE_IO;
     w->db = db;
+    w->unresolved = unresolved;
     w->options = *options;
     w->options.path = NULL;
     writer_retention(w, options->retain_ms, options->drop_oldest, options->rejected_max);

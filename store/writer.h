@@ -9,9 +9,10 @@
 struct overlay;
 struct writer;
 
-/* `db` must outlive the writer; of `options` the callbacks and numbers are copied, of `left` what health tells. */
+/* `db` must outlive the writer; of `options` the callbacks and numbers are copied, of `left` what health tells.
+ * `unresolved` is kept up to date, and must outlive it, too. */
 enum store_error writer_start(struct db *db, const struct store_options *options, const struct leftovers *left,
-                              struct writer **out) __attribute__((warn_unused_result));
+                              struct unresolved *unresolved, struct writer **out) __attribute__((warn_unused_result));
 /* Linked by `next`, NULL after `last`. Any thread. */
 void writer_submit(struct writer *writer, struct store_op *first, struct store_op *last);
 void writer_refuse(struct store_op *list, enum store_error error); /* gives all of them back */

@@ -12,6 +12,7 @@
 #include "store/apply.h"
 #include "store/clock.h"
 #include "store/tail.h"
+#include "store/unresolved.h"
 #include "store/writer.h"
 
 #define CHUNK_OPS 1024 /* most ops in one transaction */
@@ -28,7 +29,8 @@ enum told { TOLD_NOTHING, TOLD_RAISED, TOLD_RESET };
 
 struct writer {
     struct db *db;
-    struct store_options options; /* path is not ours to keep: NULL */
+    struct unresolved *unresolved; /* of the store */
+    struct store_options options;  /* path is not ours to keep: NULL */
     pthread_t thread;
 
     pthread_mutex_t queue_lock;
@@ -82,6 +84,7 @@ struct writer {
 };
 
 /* writer.c */
+void writer_begin(struct writer *w, struct batch *batch); /* a transaction */
 /* Applies the chunk at hand; with reserve_only, what may use the reserve. Returns how many succeeded. */
 size_t writer_apply(struct writer *w, struct batch *batch, bool reserve_only);
 /* A batch is durable; committing_us: when its write began, 0: it changed nothing. */

@@ -118,7 +118,7 @@ static void drop_oldest(struct writer *w, struct db_space *space)
     tell_dropping(w);
     for (int step = 0; step < DROP_STEPS_MAX && spare_pages(space) < room_goal(space); step++) {
         struct batch batch;
-        batch_begin(&batch, w->db, &w->scratch);
+        writer_begin(w, &batch);
         bool some = batch_drop_oldest(&batch, DROP_OPS) > 0;
         if (!some) {
             db_abort(&batch.txn);
@@ -204,7 +204,7 @@ void room_clock_keep(struct writer *w)
     uint64_t boot_ms = boottime_ms(), leapt_ms;
     bool start = !w->clock.known;
     w->clock_kept_ms = clock_ms();
-    batch_begin(&batch, w->db, &w->scratch);
+    writer_begin(w, &batch);
     uint64_t now_ms = trusted_ms(&w->clock, batch.now_ms, boot_ms, &leapt_ms);
     tell_leap(w, start, leapt_ms);
     batch_keep_clock(&batch, (struct kept_clock){now_ms, trusted_lasted_ms(&w->clock, boot_ms)});
@@ -279,7 +279,7 @@ void room_expire_idle(struct writer *w)
     int steps = w->refuse_new ? EXPIRE_STEPS_FULL : EXPIRE_STEPS_IDLE;
     for (int step = 0; step < steps && removed >= limit && (w->refuse_new || writer_idle(w)); step++) {
         struct batch batch;
-        batch_begin(&batch, w->db, &w->scratch);
+        writer_begin(w, &batch);
         removed = expire(w, &batch, limit);
         if (removed == 0) {
             db_abort(&batch.txn);

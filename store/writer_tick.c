@@ -61,7 +61,7 @@ void writer_trouble_write(struct writer *w, const char *why)
 static void probe(struct writer *w)
 {
     struct batch batch;
-    batch_begin(&batch, w->db, &w->scratch);
+    writer_begin(w, &batch);
     batch_touch(&batch);
     (void)writer_commit(w, &batch, 0);
 }

@@ -78,14 +78,6 @@ export const stats = () => call("GET", "v1/stats");
 export const audit = (query) => call("GET", "v1/audit", {query});
 export const fences = (query) => call("GET", "v1/fences", {query});
 export const effects = (state, query) => call("GET", "v1/effects", {query: {state, ...query}});
-/* How many outcomes are unknown and nobody's word about them is on record; those in doubt are counted elsewhere. */
-export async function unresolved() {
-	const page = await effects("unknown", { limit: 1000 });
-	return {
-		number: page.effects.filter((effect) => effect.reason !== "gateway-crash").length,
-		more: page.next_after !== null
-	};
-}
 export const fence = async (namespace, key) => call("GET", fencePath(namespace, key));
 export const history = async (namespace, key, limit) =>
 	call("GET", fencePath(namespace, key) + "/history", {query: {limit}});

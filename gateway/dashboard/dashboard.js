@@ -107,7 +107,7 @@ async function beat() {
 		if (Date.now() >= statsDue || failures > 0) {
 			const stats = await api.stats();
 			statsDue = Date.now() + STATS_MS;
-			status.update(stats, await api.unresolved());
+			status.update(stats);
 			chart.update(stats);
 			audit.setRoutes(stats.routes.map((route) => route.name));
 		}

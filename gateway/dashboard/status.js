@@ -70,7 +70,7 @@ export class Status {
 			el("dl.gauges", [...this.gauges, this.doubt, this.unknown].map((gauge) => gauge.root)));
 	}
 
-	update(stats, unknown) {
+	update(stats) {
 		const state = STATES[stats.state] ?? { text: stats.state, glyph: "▲" };
 		this.#showPill(stats.state, state.glyph, stats.reason ? `${state.text}: ${stats.reason}` : state.text);
 		document.getElementById("version").textContent =
@@ -84,8 +84,9 @@ export class Status {
 		keys.show(store.keys);
 		this.doubt.show(store.in_doubt);
 		this.doubt.root.classList.toggle("nearly", store.in_doubt > 0);
-		this.unknown.show(unknown.number, undefined, (number) => grouped(number) + (unknown.more ? "+" : ""));
-		this.unknown.root.classList.toggle("nearly", unknown.number > 0);
+		const unknown = Math.max(0, store.unresolved - store.in_doubt); /* those in doubt have a tile of their own */
+		this.unknown.show(unknown);
+		this.unknown.root.classList.toggle("nearly", unknown > 0);
 		this.#showAlarms(stats);
 	}
 
