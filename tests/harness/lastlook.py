@@ -3,8 +3,10 @@
 
 Chance meets this too rarely to prove anything, so it is arranged. Calls of one worker thread hang in connect (the
 partner's queue is full). That thread alone is stopped (ptrace), the queue is freed, the connects complete, and the other
-worker gets a newer token for each key accepted. When the first thread goes on it finds its connections ready at the same
-time as the notice that it is too late: only the look at the token right before the first byte can stop these calls.
+worker gets a newer token for each key accepted. In every other try the first thread goes on before that, up to where it
+takes over its first connection: it has heard all that had come, and the notice that it is too late comes after. Only the
+look at the token right before the first byte can stop these calls. In the others it finds its connections ready at the
+same time as the notice.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import random
 import re
 import select
 import socket
+import struct
 import sys
 import tempfile
 import time
@@ -26,14 +29,17 @@ from partner import call_body
 
 CONNECTIONS = 48
 KEYS = 8
-SEIZE, INTERRUPT, DETACH, WALL = 0x4206, 0x4207, 17, 0x40000000
+SEIZE, INTERRUPT, SYSCALL, DETACH, SYSCALL_INFO, WALL = 0x4206, 0x4207, 24, 17, 0x420e, 0x40000000
+MARKED = 1  # PTRACE_O_TRACESYSGOOD: a stop at a system call is told from a signal
+FCNTL = {"x86_64": 72, "aarch64": 25}.get(os.uname().machine)
+DUPLICATE = 1030  # F_DUPFD_CLOEXEC: how a connection is taken over from libcurl
 libc = ctypes.CDLL(None, use_errno=True)
 libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
 libc.ptrace.restype = ctypes.c_long
 
 
-def ptrace(request, thread):
-    if libc.ptrace(request, thread, None, None) != 0:
+def ptrace(request, thread, address=None, data=None):
+    if libc.ptrace(request, thread, address, data) < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"ptrace: {os.strerror(number)}")
 
@@ -45,9 +51,25 @@ class Stopped:
         self.thread = thread
 
     def __enter__(self):
-        ptrace(SEIZE, self.thread)
+        ptrace(SEIZE, self.thread, None, MARKED)
         ptrace(INTERRUPT, self.thread)
         os.waitpid(self.thread, WALL)
+        return self
+
+    def go_to_take_over(self, seconds=10):
+        """On to where it is about to take over a connection."""
+        deadline, info = time.monotonic() + seconds, ctypes.create_string_buffer(88)
+        while True:
+            ptrace(SYSCALL, self.thread)
+            while os.waitpid(self.thread, WALL | os.WNOHANG)[0] == 0:
+                if time.monotonic() > deadline:
+                    ptrace(INTERRUPT, self.thread)
+                    os.waitpid(self.thread, WALL)
+                    raise rig.Broken("no connection was taken over")
+            ptrace(SYSCALL_INFO, self.thread, len(info), info)
+            kind, number, _, command = struct.unpack_from("=B23x3Q", info)
+            if (kind, number, command) == (1, FCNTL, DUPLICATE):
+                return
 
     def __exit__(self, *_):
         ptrace(DETACH, self.thread)
@@ -119,6 +141,7 @@ class Try:
         rng = random.Random(f"lastlook {seed}")
         self.route = {"ledger": rng.choice(["effects", "drops"]), "on_supersede": rng.choice(["drain", "abort", "overlap"])}
         self.connected_first = rng.random() < 0.5
+        self.taken_first = seed % 2 == 1 and FCNTL is not None
         self.loop = Loop()
         self.load = Load(self.loop)
         self.gateway = rig.Gateway(folder, self.load.partner.port, self.route, 2)
@@ -153,16 +176,18 @@ class Try:
         hanging = connects(partner.port, SYN_SENT)
         old = [self.call(sock, key, 7) for sock, key in zip(ours, keys)]
         self.wait(lambda: connects(partner.port, SYN_SENT) >= hanging + KEYS)
-        with Stopped(thread):
+        with Stopped(thread) as stopped:
             for filler in fillers:
                 filler.close()
             partner.listener.listen(4096)
             self.loop.watch(partner.listener, partner._accept)
-            if self.connected_first:
+            if self.connected_first or self.taken_first:
                 self.wait(lambda: connects(partner.port, ESTABLISHED) >= KEYS)
+            if self.taken_first:
+                stopped.go_to_take_over()
             new = [self.call(sock, key, 8) for sock, key in zip(others, keys)]
             self.wait(lambda: all(self.gateway.fence(key.name.decode()) == 8 for key in keys))
-            if not self.connected_first:
+            if not self.connected_first and not self.taken_first:
                 self.wait(lambda: connects(partner.port, ESTABLISHED) >= KEYS)
             if any(call.arrivals for call in old):
                 raise rig.Broken("a call went out before its worker was stopped")

@@ -102,7 +102,7 @@ MUTANTS = {
         POWERCUT),
     "no-journal-write": (
         "verdicts are handed out before the journal is written", "store/journal.c",
-        "    int number = write_batch(journal, batch, whole, BLOCK + journal->end);", "    int number = 0;", KILL),
+        "    int number = write_batch(journal, batch, whole, BLOCK + at);", "    int number = 0;", KILL),
     "journal-forgotten": (
         "what the journal has is not brought back", "store/recover.c",
         "        while (txn->error == 0 && change_read(&changes, &change))\n            db_change(txn, &change);",
