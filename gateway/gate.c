@@ -2,7 +2,8 @@
  * gateway/gate.c - the per-key order behind gate.h.
  *
  * A hash table of entries, one per key with a live request, in shards with a mutex each. An entry knows the highest
- * token it was told of, the tickets in flight (STARTING, SENDING) and those that wait, first come first. It keeps the
+ * token it was told of, the tickets that have not yet entered, those in flight (STARTING, SENDING) and those that wait,
+ * first come first. It keeps the
  * lowest order (the token, but 0 for what a reset found in flight) in flight with a count, so that a leave is cheap
  * however many calls of one key run.
  *
@@ -15,6 +16,7 @@
 #include <sys/random.h>
 
 enum {
+    GUESS_LOOKS = 16, /* of those that have not yet entered: a guess need not be dear */
     SHARDS = 64,
     BUCKETS = 256,   /* 16384 chains in all: short for tens of thousands of live keys */
     SPARE_NAME = 64, /* an entry has room for a name of this size at least: then it can be used again */
@@ -36,7 +38,7 @@ struct gate_entry {
     uint64_t tickets; /* members, whatever their state; 0: freed */
     uint64_t highest; /* highest token the gate was told of while the entry lived, since the last reset; 0: none */
     uint64_t epoch;   /* how many resets */
-    struct ticket_list flying, waiting;
+    struct ticket_list joined, flying, waiting;
     uint64_t flying_count;
     uint64_t low_order, low_count; /* lowest order in flight and how many have it; count 0: nothing flies */
     size_t ns_len, key_len;
@@ -264,6 +266,7 @@ bool gate_join(struct gate *gate, struct gate_ticket *ticket, struct slice ns, s
         ticket->state = GATE_JOINED;
         ticket->epoch = entry->epoch;
         ticket->notices = 0;
+        list_add(&entry->joined, ticket);
     }
     pthread_mutex_unlock(&shard->mutex);
     return entry != NULL;
@@ -294,11 +297,21 @@ static void cut_older(struct gate_entry *entry, uint64_t token)
             notify(other, GATE_CUT);
 }
 
+/* Among those that are on their way in, and came first. */
+static bool older_joined(const struct gate_entry *entry, const struct gate_ticket *ticket)
+{
+    const struct gate_ticket *other = entry->joined.head;
+    for (int i = 0; i < GUESS_LOOKS && other != NULL; i++, other = other->next)
+        if (other->token < ticket->token)
+            return true;
+    return false;
+}
+
 bool gate_would_wait(const struct gate_ticket *ticket)
 {
     struct gate_entry *entry = ticket->entry;
     pthread_mutex_lock(&entry->shard->mutex);
-    bool waits = ticket->rule != GATE_OVERLAP && older_in_flight(entry, ticket->token);
+    bool waits = ticket->rule != GATE_OVERLAP && (older_in_flight(entry, ticket->token) || older_joined(entry, ticket));
     pthread_mutex_unlock(&entry->shard->mutex);
     return waits;
 }
@@ -314,12 +327,14 @@ enum gate_answer gate_enter(struct gate_ticket *ticket, uint64_t *highest)
         *highest = highest_for(entry, ticket);
         answer = GATE_TOO_LATE;
     } else if (ticket->rule != GATE_OVERLAP && older_in_flight(entry, ticket->token)) {
+        list_remove(&entry->joined, ticket);
         ticket->state = GATE_WAITING;
         list_add(&entry->waiting, ticket);
         if (ticket->rule == GATE_ABORT)
             cut_older(entry, ticket->token);
         answer = GATE_MUST_WAIT;
     } else {
+        list_remove(&entry->joined, ticket);
         take_off(entry, ticket);
     }
     pthread_mutex_unlock(&entry->shard->mutex);
@@ -371,6 +386,8 @@ bool gate_leave(struct gate_ticket *ticket)
         list_remove(&entry->waiting, ticket);
     else if (ticket->state == GATE_STARTING || ticket->state == GATE_SENDING)
         land(entry, ticket);
+    else
+        list_remove(&entry->joined, ticket);
     ticket->state = GATE_OUT;
     ticket->notices = 0;
     ticket->entry = NULL;

@@ -59,7 +59,8 @@ void gate_free(struct gate **gate);                              /* all tickets 
 bool gate_join(struct gate *gate, struct gate_ticket *ticket, struct slice ns, struct slice key)
     __attribute__((warn_unused_result));
 
-/* Would it have to wait if it entered now? A guess: what comes until then is not known. */
+/* Will it have to wait, with older calls in flight or on their way in? A guess: what comes until it enters is not
+ * known, nor which of them are turned away. */
 bool gate_would_wait(const struct gate_ticket *ticket) __attribute__((warn_unused_result));
 
 enum gate_answer { GATE_ENTERED, GATE_MUST_WAIT, GATE_TOO_LATE };

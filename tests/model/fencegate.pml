@@ -191,6 +191,7 @@ hidden byte i; /* scratch: within one step only, since it is no part of the stat
 #define IN_FLIGHT(o) (ticket[o] == STARTING || ticket[o] == SENDING)
 #define JOINED_HERE(o) (KEY(o) == here && ticket[o] != OUT)
 #define OLDER_HERE(o) (KEY(o) == here && IN_FLIGHT(o) && (token[o] < below || order_0[o]))
+#define OLDER_COMING(o) (KEY(o) == here && ticket[o] == JOINED && token[o] < below)
 #define HIGHER_HERE(o) (KEY(o) == here && IN_FLIGHT(o) && token[o] > below)
 #define TOO_LATE(r) (old_epoch[r] || token[r] < highest[KEY(r)])
 hidden byte here, below;
@@ -444,7 +445,7 @@ inline look_up(r)
             result[r] = ACCEPTED;
 #endif
             here = KEY(r); below = token[r];
-            guess[r] = ANY(OLDER_HERE);
+            guess[r] = ANY(OLDER_HERE) || ANY(OLDER_COMING);
             request_submit(r);
             st[r] = ADMITTING
         :: else ->

@@ -73,6 +73,28 @@ static void newer_waits_for_one_that_connects(void **state)
     leave(&b);
 }
 
+static void would_wait_for_older_on_their_way_in(void **state)
+{
+    struct holder a, b, newer, side;
+    (void)state;
+    join(&a, 41);
+    join(&b, 41);
+    assert_false(gate_would_wait(&b.ticket));
+    join(&newer, 42);
+    join_as(&side, "default", "order-17", 42, GATE_OVERLAP);
+    assert_false(gate_would_wait(&a.ticket));
+    assert_true(gate_would_wait(&newer.ticket));
+    assert_false(gate_would_wait(&side.ticket));
+    leave(&a); /* turned away */
+    assert_true(gate_would_wait(&newer.ticket));
+    assert_int_equal(enter(&b), GATE_ENTERED);
+    assert_true(gate_would_wait(&newer.ticket));
+    leave(&b);
+    assert_false(gate_would_wait(&newer.ticket));
+    leave(&newer);
+    leave(&side);
+}
+
 static void waiting_are_woken_in_order(void **state)
 {
     struct holder a, b[5];
@@ -526,6 +548,7 @@ int main(void)
         CASE(leaves_from_every_state),
         CASE(newer_waits_for_older),
         CASE(newer_waits_for_one_that_connects),
+        CASE(would_wait_for_older_on_their_way_in),
         CASE(waiting_are_woken_in_order),
         CASE(woken_only_by_the_last_older),
         CASE(equal_tokens_side_by_side),
