@@ -37,9 +37,8 @@
 #define FIELDS_MAX 64
 #define BODY_MAX (64u << 10)
 #define BODY_CUT (1u << 20) /* a chunked body is read to its end for the sake of an answer, but not for ever */
-#define CONNECTIONS_MAX 512u
-#define FOR_PROBES 64u /* of these */
-#define KEPT_MAX 256u  /* with more, answers end their connections: idle ones hold no place */
+#define FOR_PROBES(max) ((max) / 8 + 1)
+#define KEPT_MAX(max) ((max) / 2) /* with more, answers end their connections: idle ones hold no place */
 #define CONNECTION_MEMORY (32u << 10)
 #define TIMEOUT_SECONDS 30u
 #define HEAD_MAX (16u << 10)
@@ -202,7 +201,7 @@ static enum MHD_Result send_answer(struct admin *admin, struct MHD_Connection *c
         return MHD_NO;
     }
     enum MHD_Result result = MHD_NO;
-    bool ends = count_served(admin) > KEPT_MAX;
+    bool ends = count_served(admin) > KEPT_MAX(admin->context.options.connections_max);
     if (add_headers(response, answer) &&
         (!ends || MHD_add_response_header(response, "Connection", "close") == MHD_YES)) {
         result = MHD_queue_response(connection, answer->status, response);
@@ -481,9 +480,9 @@ static bool start_daemon(struct admin *admin)
         MHD_OPTION_STRICT_FOR_CLIENT, 1,
 #endif
         MHD_OPTION_URI_LOG_CALLBACK, on_target, NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection, NULL,
-        MHD_OPTION_NOTIFY_COMPLETED, on_completed, admin, MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX,
-        MHD_OPTION_CONNECTION_TIMEOUT, TIMEOUT_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
-        MHD_OPTION_END);
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, admin, MHD_OPTION_CONNECTION_LIMIT,
+        admin->context.options.connections_max, MHD_OPTION_CONNECTION_TIMEOUT, TIMEOUT_SECONDS,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY, MHD_OPTION_END);
     return admin->daemon != NULL;
 }
 
@@ -496,8 +495,8 @@ static bool open_doors(struct admin *admin)
 {
     struct admin_door_options options = {
         .listen_fd = admin->listen_fd,
-        .connections_max = CONNECTIONS_MAX,
-        .for_probes = FOR_PROBES,
+        .connections_max = admin->context.options.connections_max,
+        .for_probes = FOR_PROBES(admin->context.options.connections_max),
         .patience_ms = TIMEOUT_SECONDS * 1000,
         .head = {HEAD_MAX, HEAD_MAX},
         .head_memory = HEAD_MEMORY,

@@ -23,6 +23,7 @@ struct admin_options {
     uint16_t port; /* 0: a free one */
     /* NULL: <store_path>/admin.token, made with mode 0600 and 32 random bytes in hex when missing */
     const char *token_file;
+    unsigned connections_max; /* a part of them is for probes */
     const char *store_path;
     const char *proxy;        /* where workers' calls belong: address and port */
     const char *const *hosts; /* admin.hosts; lives as long as the listener */

@@ -23,7 +23,6 @@ enum {
     ACCEPTS_A_TURN = 64,
     ACCEPT_PAUSE_MS = 100, /* out of descriptors */
     LINGER_MS = 3000,      /* after a refusal: for the client to read it */
-    LINGER_MAX = 256,
     LINGER_READS = 64,
     TOLD_MS = 1000,
 };
@@ -160,7 +159,7 @@ void admin_raw_problem(int fd, enum admin_problem kind, const char *detail, cons
 static void refuse(struct admin_doors *doors, struct door *door, enum admin_problem kind, const char *detail)
 {
     admin_raw_problem(door->fd, kind, detail, doors->options.hint);
-    if (doors->leaving >= LINGER_MAX) {
+    if (doors->leaving > doors->options.connections_max / 2) {
         close_door(doors, door);
         return;
     }

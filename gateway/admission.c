@@ -90,7 +90,8 @@ static enum reason judge_load(struct request *request)
     unsigned limit = request->route->config->in_flight;
     if (atomic_load_explicit(&gateway->shutting_down, memory_order_relaxed))
         return REASON_SHUTTING_DOWN;
-    if (atomic_load_explicit(&gateway->in_flight, memory_order_relaxed) >= request->settings->config->in_flight)
+    if (atomic_load_explicit(&gateway->in_flight, memory_order_relaxed) >=
+        atomic_load_explicit(&gateway->in_flight_max, memory_order_relaxed))
         return overloaded(request, "limits.in_flight");
     if (atomic_load_explicit(&request->route->in_flight, memory_order_relaxed) >= limit)
         return overloaded(request, "the route's in_flight");

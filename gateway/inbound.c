@@ -11,6 +11,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -24,10 +25,7 @@
 #include "gateway/request.h"
 #include "gateway/settings.h"
 
-enum {
-    LINGER_MS = 3000,
-    LINGER_MAX = 1024, /* of a worker, at once */
-};
+enum { LINGER_MS = 3000 };
 
 /* ---- lists and deadlines ---- */
 
@@ -141,7 +139,7 @@ void connection_linger(struct connection *conn)
     if (conn->step == CONNECTION_GONE)
         return;
     if (conn->step != CONNECTION_LINGER) {
-        if (inbound->lingering >= LINGER_MAX) {
+        if (inbound->lingering >= inbound->worker->gateway->shares.lingering) {
             connection_end(conn);
             return;
         }
@@ -344,6 +342,7 @@ struct inbound *inbound_new(struct worker *worker, int fd)
     inbound->head_cap = HEAD_ROOM;
     inbound->worker = worker;
     inbound->listen_fd = fd;
+    inbound->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     inbound->listen_io.ready = inbound_on_listen_ready;
     inbound->accept_pause.fire = inbound_on_accept_again;
     int on = 1;
@@ -364,6 +363,8 @@ void inbound_free(struct inbound **inbound)
     inbound_run(gone);
     jsonout_free(&gone->body);
     free(gone->head);
+    if (gone->spare_fd >= 0)
+        close(gone->spare_fd);
     timer_clear(&gone->worker->timers, &gone->accept_pause);
     timers_release(&gone->worker->timers);
     free(gone);

@@ -3,6 +3,7 @@
  * 503 and are closed: a close without an answer is repeated by SDKs.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -38,7 +39,8 @@ static void welcome(struct inbound *inbound, int fd, const struct sockaddr *addr
         close(fd);
         return;
     }
-    switch (places_take(&worker->gateway->places, &conn->place, &worker->place_caller, address, config->connections,
+    switch (places_take(&worker->gateway->places, &conn->place, &worker->place_caller, address,
+                        atomic_load_explicit(&worker->gateway->connections_max, memory_order_relaxed),
                         config->connections_per_address)) {
     case PLACE_TAKEN: return;
     case PLACE_FULL:
@@ -52,6 +54,30 @@ static void welcome(struct inbound *inbound, int fd, const struct sockaddr *addr
         return;
     case PLACE_NO_MEMORY: answer_no_request(conn, REASON_OVERLOADED, "The gateway is out of memory."); return;
     }
+}
+
+/* Without a descriptor left: the spare one answers for it, once. What the client has sent is read, since a close with
+ * unread bytes would be a reset that overtakes the answer. False: there was none to answer. */
+static bool turn_away(struct inbound *inbound)
+{
+    struct sockaddr_storage address;
+    socklen_t len = sizeof address;
+    (void)places_call_one(&inbound->worker->gateway->places); /* the next one may find its descriptor */
+    if (inbound->spare_fd < 0)
+        return false;
+    close(inbound->spare_fd);
+    int fd = accept4(inbound->listen_fd, (struct sockaddr *)&address, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    struct connection *conn = fd < 0 ? NULL : connection_new(inbound, fd, (struct sockaddr *)&address);
+    if (conn != NULL) {
+        while (recv(fd, inbound->scratch, sizeof inbound->scratch, 0) == (ssize_t)sizeof inbound->scratch)
+            continue;
+        answer_no_request(conn, REASON_OVERLOADED, "No file descriptor is left for this connection.");
+        connection_end(conn);
+    } else if (fd >= 0) {
+        close(fd);
+    }
+    inbound->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    return fd >= 0;
 }
 
 static void pause_accepting(struct inbound *inbound)
@@ -93,7 +119,10 @@ void inbound_on_listen_ready(struct io *io, uint32_t events)
         if (fd >= 0) {
             welcome(inbound, fd, (struct sockaddr *)&address);
         } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+            bool none_left = errno == EMFILE || errno == ENFILE;
             tell_accept_trouble(inbound);
+            if (none_left && turn_away(inbound))
+                continue;
             pause_accepting(inbound); /* the event stays: without a pause the loop would spin on it */
             return;
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {

@@ -95,6 +95,7 @@ struct inbound {
     struct io listen_io;
     struct timer accept_pause; /* out of descriptors: try again then */
     int listen_fd;
+    int spare_fd; /* given up for a moment to answer a client when no descriptor is left; -1: none */
     struct connection *connections, *due, *hungry;
     unsigned lingering;
     struct jsonout body; /* of an answer of our own */

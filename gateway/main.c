@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "config/config.h"
+#include "gateway/descriptors.h"
 #include "gateway/command.h"
 #include "gateway/command_options.h"
 #include "gateway/command_store.h"
@@ -82,6 +83,24 @@ static void print_routes(const struct config *config)
     }
 }
 
+/* The start raises the soft limit to the hard one, which is what a service started from here would get. */
+static void warn_of_descriptors(const struct config *config)
+{
+    struct descriptor_shares shares;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    uint64_t have = descriptors_raise();
+    char text[256];
+    descriptors_share(have,
+                      config->workers != 0 ? config->workers
+                      : cores < 1          ? 1
+                                           : (unsigned)cores,
+                      config->connections, config->in_flight, &shares);
+    if (!shares.short_of)
+        return;
+    descriptors_tell(&shares, have, text, sizeof text);
+    print_warning(NULL, text);
+}
+
 static int run_check(struct command_line *line)
 {
     char error[512];
@@ -92,6 +111,7 @@ static int run_check(struct command_line *line)
         return COMMAND_USAGE;
     }
     config_warnings(config, print_warning, NULL);
+    warn_of_descriptors(config);
     printf("%s: ok, %zu route%s\n", file, config->route_count, config->route_count == 1 ? "" : "s");
     print_settings(config);
     print_store(config);

@@ -128,9 +128,10 @@ static bool take_place(struct request *request)
 {
     struct gateway *gateway = gateway_of(request);
     unsigned limit = request->route->config->in_flight;
+    unsigned most = atomic_load_explicit(&gateway->in_flight_max, memory_order_relaxed);
     unsigned all = atomic_fetch_add_explicit(&gateway->in_flight, 1, memory_order_relaxed);
     unsigned of_route = atomic_fetch_add_explicit(&request->route->in_flight, 1, memory_order_relaxed);
-    if (all < request->settings->config->in_flight && (limit == 0 || of_route < limit)) {
+    if (all < most && (limit == 0 || of_route < limit)) {
         enum breaker_answer breaker = breaker_admit(request->route, request->worker->now_ms, &request->retry_after);
         if (breaker != BREAKER_OPEN) {
             request->probe = breaker == BREAKER_PROBE;
@@ -141,8 +142,7 @@ static bool take_place(struct request *request)
         snprintf(request->detail, sizeof request->detail,
                  "The route's breaker is open: the partner has failed several times in a row.");
     } else {
-        request_tell_limit(request,
-                           all < request->settings->config->in_flight ? "the route's in_flight" : "limits.in_flight");
+        request_tell_limit(request, all < most ? "the route's in_flight" : "limits.in_flight");
     }
     atomic_fetch_sub_explicit(&request->route->in_flight, 1, memory_order_relaxed);
     atomic_fetch_sub_explicit(&gateway->in_flight, 1, memory_order_relaxed);

@@ -166,14 +166,22 @@ static bool is_of_worker(void *arg, const struct header_field *fields, size_t co
 
 /* ---- start ---- */
 
-static void raise_descriptor_limit(void)
+static unsigned core_count(void)
 {
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max)
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    return cores < 1 ? 1 : (unsigned)cores;
+}
+
+static void share_descriptors(struct gateway *gateway, const struct config *config)
+{
+    uint64_t have = descriptors_raise();
+    char text[256];
+    descriptors_share(have, config->workers == 0 ? core_count() : config->workers, config->connections,
+                      config->in_flight, &gateway->shares);
+    if (!gateway->shares.short_of)
         return;
-    limit.rlim_cur = limit.rlim_max;
-    if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
-        log_message(LOG_WARN, "open-files", "cannot raise the limit of open files: %s", strerror(errno));
+    descriptors_tell(&gateway->shares, have, text, sizeof text);
+    log_message(LOG_WARN, "open-files", "%s", text);
 }
 
 static bool catch_signals(struct server *server)
@@ -221,12 +229,6 @@ static int open_store(struct server *server)
     return 0;
 }
 
-static unsigned core_count(void)
-{
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    return cores < 1 ? 1 : (unsigned)cores;
-}
-
 static int start_workers(struct server *server, uint16_t *port)
 {
     const struct config *config = server->settings->config;
@@ -263,6 +265,7 @@ static int start_admin(struct server *server, uint16_t *port)
         .address = config->admin_address,
         .port = config->admin_port,
         .token_file = config->admin_token_file,
+        .connections_max = server->gateway.shares.admin,
         .store_path = config->store_path,
         .proxy = server->proxy,
         .hosts = server->started->admin_hosts,
@@ -341,11 +344,15 @@ static void apply_log_level(const struct config *config)
     log_set_level(levels[config->log_level]);
 }
 
-/* For metrics and statistics, which the admin thread writes: settings are main's and the workers'. */
-static void show_limits(struct gateway *gateway, const struct config *config)
+/* In force: the settings, or what the descriptors allow. */
+static void set_limits(struct gateway *gateway, const struct config *config)
 {
-    atomic_store(&gateway->connections_max, config->connections);
-    atomic_store(&gateway->in_flight_max, config->in_flight);
+    const struct descriptor_shares *shares = &gateway->shares;
+    bool few = shares->short_of;
+    atomic_store(&gateway->connections_max,
+                 few && shares->connections < config->connections ? shares->connections : config->connections);
+    atomic_store(&gateway->in_flight_max,
+                 few && shares->in_flight < config->in_flight ? shares->in_flight : config->in_flight);
     atomic_store(&gateway->buffered_max, config->buffered_max);
 }
 
@@ -389,7 +396,7 @@ static bool reload(struct server *server)
     store_retention(server->gateway.store, config->audit_retain_ms, config->audit_drop_oldest,
                     config->audit_rejected_max);
     apply_log_level(config);
-    show_limits(&server->gateway, config);
+    set_limits(&server->gateway, config);
     resolver_limit(server->gateway.resolver, config->lookups);
     log_message(LOG_INFO, "reload", "new settings are in force: %s", server->file);
     return true;
@@ -542,9 +549,9 @@ int server_run(const char *config_file)
         config_unref(&config);
         return complain(EXIT_STORE, "out of memory");
     }
-    show_limits(&server.gateway, config);
+    share_descriptors(&server.gateway, config);
+    set_limits(&server.gateway, config);
     config_warnings(config, warn_line, NULL);
-    raise_descriptor_limit();
     int status = 0;
     if (!upstream_global_init() || !catch_signals(&server) || !log_queue_start())
         status = complain(EXIT_STORE, "cannot initialise libcurl, signals or the log");

@@ -31,7 +31,6 @@
 enum {
     /* Below the idle limit of the servers in use (Node.js: 5 s), else they close just as we send. */
     IDLE_MS = 4000,
-    IDLE_MAX = 1024,
     /* Both together: a changed DNS answer is followed within a minute. */
     LIFETIME_MS = 45 * 1000,
     DNS_CACHE_S = 10,
@@ -182,7 +181,7 @@ void link_put(struct link *link)
     link->prev_idle = upstream->idle_last;
     *(upstream->idle_last == NULL ? &upstream->idle_first : &upstream->idle_last->next_idle) = link;
     upstream->idle_last = link;
-    if (++upstream->idle_count > IDLE_MAX)
+    if (++upstream->idle_count > upstream->worker->gateway->shares.idle)
         close_idle(upstream->idle_first);
     if (upstream->idle_timer.place == 0) /* else it comes earlier, and looks again */
         set_idle_timer(upstream);

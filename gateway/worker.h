@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "gateway/descriptors.h"
 #include "gateway/inbox.h"
 #include "gateway/places.h"
 #include "gateway/timers.h"
@@ -33,13 +34,14 @@ struct gateway {
     struct store *store;
     struct gate *gate;
     struct resolver *resolver;
-    struct composer *composer; /* makes large mails */
-    char via[GATEWAY_VIA_MAX]; /* of the Via field of a call: "1.1 fencegate-1a2b3c4d", by the store's id */
-    struct places places;      /* of limits.connections */
-    atomic_uint in_flight;     /* requests past their body whose call has not ended, against limits.in_flight */
-    atomic_uint unsettled;     /* requests past their body whose outcome is not recorded: a shutdown waits for them */
-    atomic_ullong buffered;    /* bytes of bodies held, against limits.buffered */
-    atomic_uint connections_max, in_flight_max; /* the limits in force, for those who only look */
+    struct composer *composer;       /* makes large mails */
+    char via[GATEWAY_VIA_MAX];       /* of the Via field of a call: "1.1 fencegate-1a2b3c4d", by the store's id */
+    struct descriptor_shares shares; /* set before the workers start */
+    struct places places;            /* of limits.connections */
+    atomic_uint in_flight;           /* requests past their body whose call has not ended, against limits.in_flight */
+    atomic_uint unsettled;  /* requests past their body whose outcome is not recorded: a shutdown waits for them */
+    atomic_ullong buffered; /* bytes of bodies held, against limits.buffered */
+    atomic_uint connections_max, in_flight_max; /* the limits in force */
     atomic_ullong buffered_max;
     atomic_bool shutting_down;
     atomic_uint cut_effects; /* effects that the shutdown had to cut */

@@ -2,7 +2,9 @@
 
 import os
 import pathlib
+import re
 import socket
+import subprocess
 import threading
 import time
 
@@ -10,7 +12,7 @@ import pytest
 
 import expect
 from client import fenced, request
-from gateway import Gateway, eventually, route
+from gateway import BINARY, Gateway, eventually, route
 from partner import Held
 
 KIB, MIB = 1024, 1024 * 1024
@@ -505,3 +507,50 @@ def test_an_address_loses_its_own_longest_idle_connection(launch, new_partner, m
     held.release()
     for call in calls:
         expect.relayed(call.result(10))
+
+
+# ---- fewer descriptors than the limits need
+
+
+@pytest.fixture
+def scarce(launch, new_partner):
+    partner = new_partner()
+    gw = launch(route(partner), wrapper=["prlimit", "--nofile=200:200"], workers=2)
+    return gw, partner
+
+
+def test_a_start_with_few_descriptors_says_how_many_are_served(scarce):
+    gw, _ = scarce
+    line = gw.wait_log(lambda line: line["event"] == "open-files" and line["level"] == "warn")
+    assert "200 file descriptors" in line["message"]
+    served = re.search(r"(\d+) connections and (\d+) calls", line["message"])
+    assert gw.metric("fencegate_connections_max") == int(served[1]) < 100
+    assert gw.metric("fencegate_in_flight_max") == int(served[2]) < 100
+    checked = subprocess.run(["prlimit", "--nofile=200:200", BINARY, "check", "-c", gw.config], capture_output=True, text=True)
+    assert checked.returncode == 0 and "200 file descriptors" in checked.stdout + checked.stderr
+
+
+def test_calls_beyond_the_descriptors_are_503_and_the_others_are_served(scarce, mark):
+    gw, partner = scarce
+    held = Held()
+    partner.on(mark, held)
+    calls = [gw.send_off(f"/pay/{mark}", 5, f"{mark}-{i}") for i in range(60)]
+    eventually(lambda: len(partner.seen(mark)) >= gw.metric("fencegate_in_flight_max"))
+    assert gw.admin("/healthz", token=None).status == 200
+    held.release()
+    answers = [call.result(20) for call in calls]
+    assert {answer.status for answer in answers} == {200, 503}
+    for answer in answers:
+        if answer.status == 503:
+            expect.refusal(answer, 503, "overloaded")
+    assert sum(answer.status == 200 for answer in answers) >= gw.metric("fencegate_in_flight_max")
+
+
+def test_silent_clients_do_not_use_up_the_descriptors(scarce, mark):
+    gw, partner = scarce
+    crowd = [gw.connect() for _ in range(400)]
+    for i in range(50):
+        expect.relayed(gw.call(f"/pay/{mark}", 5, f"{mark}-{i}"))
+        assert gw.admin("/healthz", token=None).status == 200
+    for connection in crowd:
+        connection.close()

@@ -53,7 +53,7 @@ def starved(launch, partner):
 def crowd(gw, port, count=100):
     """More connections than there are descriptors; all are connected as far as the kernel is concerned."""
     made = [Connection(port, PATIENCE) for _ in range(count)]
-    eventually(lambda: descriptors(gw) >= 64, what="the last descriptor's use")
+    eventually(lambda: made[0].silent(0) is False, what="the crowd's arrival")  # its first one ends for a later one
     return made
 
 
@@ -70,10 +70,10 @@ def test_out_of_descriptors_it_neither_spins_nor_stays_deaf(starved, partner, ma
 
 
 def test_both_listeners_come_back_from_one_crowd(starved, mark):
-    """The admin listener has no connection of its own while the proxy's clients hold every descriptor."""
+    """The admin listener has descriptors of its own, whatever the proxy's clients do."""
     gw = starved
     made = crowd(gw, gw.port)
-    with Connection(gw.admin_port, PATIENCE) as late:  # in the kernel's queue: there is no descriptor for it
+    with Connection(gw.admin_port, PATIENCE) as late:
         late.send(request("GET", "/healthz", host="localhost"))
         does_not_spin(gw)
         for connection in made:
@@ -86,24 +86,10 @@ def test_both_listeners_come_back_from_one_crowd(starved, mark):
 
 def test_a_call_without_a_descriptor_for_its_partner_is_not_sent(starved, partner, mark):
     gw = starved
-    with gw.connect() as early:
-        early.send(request("POST", f"/pay/{mark}", fenced(5, mark), b"x"))
-        partner_connections = partner.connections
-        expect.relayed(early.receive())
-        made = crowd(gw, gw.port)
-        held = Held()
-        partner.on(mark + "-held", held)
-        early.send(request("POST", f"/pay/{mark}-held", fenced(5, mark + "-held"), b"x"))  # takes the idle connection
-        partner.wait_seen(mark + "-held")
-        held.release()
-        expect.relayed(early.receive())
-        assert partner.connections - partner_connections <= 2
-        for connection in made:
-            connection.close()
     starving = Held()
     partner.on(mark + "-many", starving)
     calls = [gw.send_off(f"/pay/{mark}-many", 1, f"{mark}-many-{i}", timeout=30) for i in range(60)]
-    partner.wait_seen(mark + "-many", 5)  # 60 clients and 60 partners would need 120: some get none, some wait to be accepted
+    partner.wait_seen(mark + "-many", 3)  # 60 clients and 60 partners would need 120: the others get 503
     pause(0.5)
     starving.release()
     answers = [call.result(40) for call in calls]
