@@ -22,7 +22,9 @@ enum {
     EVENTS_A_TURN = 64,
     ACCEPTS_A_TURN = 64,
     ACCEPT_PAUSE_MS = 100, /* out of descriptors */
-    LINGER_MS = 3000,      /* after a refusal: for the client to read it */
+    CROWD_MS = 1000,
+    CROWD_PAUSE_MS = 5,
+    LINGER_MS = 3000, /* after a refusal: for the client to read it */
     LINGER_READS = 64,
     TOLD_MS = 1000,
 };
@@ -48,6 +50,7 @@ struct admin_doors {
     struct doors_list waiting_list, leaving_list;
     unsigned waiting, leaving;
     uint64_t accept_again_ms; /* 0: accepting */
+    uint64_t full_since_ms;   /* 0: there is a place */
     struct log_rate told;
     char *bytes; /* of the head under the eye; one more than the largest */
     struct header_field fields[HEAD_FIELDS_MAX];
@@ -287,7 +290,7 @@ static void on_event(struct admin_doors *doors, struct door *door, uint32_t even
 
 /* ---- accepting ---- */
 
-/* The one that has stood here longest goes: it has sent nothing, or part of a head. False: there is none. */
+/* The one that has stood here longest goes: on, if its head has come by now, else away. False: there is none. */
 static bool make_room(struct admin_doors *doors)
 {
     struct door *oldest = doors->waiting_list.first;
@@ -327,7 +330,7 @@ static void welcome(struct admin_doors *doors, int fd, const struct sockaddr_sto
     door->end_ms = monotonic_ms() + doors->options.patience_ms;
     door->address = *address;
     door->address_len = len;
-    bool full = is_full(doors) && (!make_room(doors) || is_full(doors));
+    bool full = is_full(doors);
     enlist(&doors->waiting_list, door);
     doors->waiting++;
     if (full) {
@@ -335,18 +338,42 @@ static void welcome(struct admin_doors *doors, int fd, const struct sockaddr_sto
     }
 }
 
+/* The event stays: without a pause the loop would spin on it. */
+static void pause_accepting(struct admin_doors *doors, uint64_t ms)
+{
+    epoll_ctl(doors->epoll_fd, EPOLL_CTL_DEL, doors->options.listen_fd, NULL);
+    doors->accept_again_ms = monotonic_ms() + ms;
+}
+
+/* All places are the library's: a crowd of probes has its answers in a moment, so the next ones wait in the backlog.
+ * Who waits for longer is refused. */
+static bool is_crowded(struct admin_doors *doors)
+{
+    while (is_full(doors) && make_room(doors)) /* the oldest may only have moved on to the library */
+        ;
+    uint64_t now = monotonic_ms();
+    if (!is_full(doors)) {
+        doors->full_since_ms = 0;
+    } else if (doors->full_since_ms == 0) {
+        doors->full_since_ms = now;
+    }
+    return doors->full_since_ms != 0 && now - doors->full_since_ms < CROWD_MS;
+}
+
 static void accept_some(struct admin_doors *doors)
 {
     for (int i = 0; i < ACCEPTS_A_TURN; i++) {
+        if (is_crowded(doors)) {
+            pause_accepting(doors, CROWD_PAUSE_MS);
+            return;
+        }
         struct sockaddr_storage address;
         socklen_t len = sizeof address;
         int fd = accept4(doors->options.listen_fd, (struct sockaddr *)&address, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
             welcome(doors, fd, &address, len);
         } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-            /* The event stays: without a pause the loop would spin on it. */
-            epoll_ctl(doors->epoll_fd, EPOLL_CTL_DEL, doors->options.listen_fd, NULL);
-            doors->accept_again_ms = monotonic_ms() + ACCEPT_PAUSE_MS;
+            pause_accepting(doors, ACCEPT_PAUSE_MS);
             return;
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             return;
