@@ -125,7 +125,7 @@ static bool take_param(struct admin_span pair, struct admin_param *params, size_
         return false;
     }
     if (value.len == 0) {
-        snprintf(why, why_cap, "The parameter \"%s\" is empty; leave it out for no filter.", param->name);
+        snprintf(why, why_cap, "The parameter \"%s\" has an empty value.", param->name);
         return false;
     }
     param->value = (struct slice){value.data, value.len};
@@ -212,16 +212,11 @@ static bool read_order(struct slice value, bool *descending)
     return value.data == NULL || *descending || slice_is(value, "asc");
 }
 
-/* A reason of the gateway's own is one of a list; the words of an operator who raised or reset a fence are any. A word
- * that could only be a misspelt one of the list would find nothing, which reads like "there was none". */
+/* A reason of the gateway's own is one of a list; the words of an operator who raised or reset a fence are any. */
 static bool read_reason(struct slice value, enum audit_kind kind, struct slice *out)
 {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
-    bool words = kind == AUDIT_RAISED || kind == AUDIT_RESET;
-    for (size_t i = 0; i < value.len && !words; i++) {
-        words = memchr(letters, value.data[i], sizeof letters - 1) == NULL;
-    }
-    return read_text(value, out) && (value.data == NULL || words || reason_known(value.data, value.len));
+    bool words = value.data == NULL || kind == AUDIT_RAISED || kind == AUDIT_RESET;
+    return read_text(value, out) && (words || reason_filter_plausible(value.data, value.len));
 }
 
 bool admin_audit_filter(struct admin_span query, uint64_t now_ms, struct audit_filter *out, char *why, size_t why_cap)

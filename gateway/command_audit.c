@@ -20,6 +20,7 @@
 #include "gateway/command_store.h"
 #include "gateway/command_table.h"
 #include "gateway/jsonout.h"
+#include "gateway/reason.h"
 #include "gateway/timeparse.h"
 #include "gateway/token.h"
 #include "store/store.h"
@@ -309,15 +310,26 @@ static const char notes[] =
     "  gateway-crash: The gateway ended with the call under way, or (not-sent) waiting for its turn\n";
 #undef REASON
 
-static const char *judge(const struct command_line *line)
+static bool complain(struct jsonout *complaint, const char *text)
+{
+    jsonout_raw(complaint, text, strlen(text));
+    return false;
+}
+
+static bool judge(const struct command_line *line, struct jsonout *complaint)
 {
     const struct arguments *arguments = (const struct arguments *)line;
     const struct audit_filter *filter = &arguments->filter;
-    if (!arguments->follow)
-        return NULL;
-    if (filter->id != 0 || filter->effect_id != 0)
-        return "--id and --effect do not go with --follow";
-    return filter->until_ms != 0 ? "--until does not go with --follow" : NULL;
+    bool words = filter->kind == AUDIT_RAISED || filter->kind == AUDIT_RESET || filter->reason.data == NULL;
+    if (!words && !reason_filter_plausible(filter->reason.data, filter->reason.len)) {
+        command_complain_choice("reason", filter->reason, reason_slugs, complaint);
+        return complain(complaint, " (an operator's words go with --kind raised or --kind reset)");
+    }
+    if (arguments->follow && (filter->id != 0 || filter->effect_id != 0))
+        return complain(complaint, "--id and --effect do not go with --follow");
+    if (arguments->follow && filter->until_ms != 0)
+        return complain(complaint, "--until does not go with --follow");
+    return true;
 }
 
 const struct command command_audit = {

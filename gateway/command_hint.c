@@ -8,8 +8,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "gateway/command_options.h"
-#include "gateway/reason.h"
 #include "gateway/token.h"
 
 #define FENCES_LOOKED_AT 200000
@@ -73,26 +71,6 @@ static bool found(void *arg, const struct audit_record *record)
     return false;
 }
 
-static void misspelt_reason(const struct hint *hint)
-{
-    const char *names[REASON_COUNT + 1] = {NULL};
-    struct slice reason = hint->filter->reason;
-    size_t count = 0;
-    for (size_t i = 0; i < REASON_COUNT; i++) {
-        const char *name = reason_table[i].slug;
-        if (strcmp(name, reason.data) == 0)
-            return;
-        if (*name != '\0')
-            names[count++] = name;
-    }
-    const char *nearest = command_nearest(reason.data, reason.len, names);
-    if (nearest != NULL) {
-        say(hint->out, "did you mean --reason ");
-        say(hint->out, nearest);
-        say(hint->out, "?");
-    }
-}
-
 /* Has the key records that the other filters hide? With both names given the index answers at once. */
 static enum store_error hidden(struct store_reader *reader, const struct hint *hint, bool *any)
 {
@@ -143,9 +121,7 @@ enum store_error hint_records(struct store_reader *reader, void *arg)
                     filter->since_ms != 0 || filter->until_ms != 0 || filter->id != 0 || filter->effect_id != 0;
     bool any = false;
     enum store_error error = STORE_OK;
-    if (filter->reason.data != NULL)
-        misspelt_reason(hint);
-    if (filter->key.data == NULL || hint->out->len > 0)
+    if (filter->key.data == NULL)
         return STORE_OK;
     if (narrowed)
         error = hidden(reader, hint, &any);

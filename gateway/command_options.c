@@ -192,14 +192,14 @@ static bool complain_place(const struct command *command, const struct command_o
     return false;
 }
 
-static bool complain_choice(const struct command_option *option, struct slice value, struct jsonout *out)
+bool command_complain_choice(const char *option, struct slice value, const char *const *choices, struct jsonout *out)
 {
-    complain_value(out, "--", option->name, value, "not one of ");
-    for (size_t i = 0; option->choices[i] != NULL; i++) {
+    complain_value(out, "--", option, value, "not one of ");
+    for (size_t i = 0; choices[i] != NULL; i++) {
         say(out, i == 0 ? "" : ", ");
-        say(out, option->choices[i]);
+        say(out, choices[i]);
     }
-    const char *nearest = command_nearest(value.data, value.len, option->choices);
+    const char *nearest = command_nearest(value.data, value.len, choices);
     if (nearest != NULL)
         complain(out, "; did you mean ", nearest, "?");
     return false;
@@ -237,7 +237,7 @@ static bool take_value(struct parse *parse, const struct command_option *option,
     if ((parse->seen & 1u << index) != 0)
         return complain_option(parse->complaint, option, " is given twice");
     if (!is_choice(option, value))
-        return complain_choice(option, value, parse->complaint);
+        return command_complain_choice(option->name, value, option->choices, parse->complaint);
     const char *wrong = option->take == NULL ? NULL : option->take(arguments, value);
     if (wrong != NULL)
         return complain_value(parse->complaint, "--", option->name, value, wrong);
@@ -357,8 +357,7 @@ static bool judge_options(struct parse *parse)
         return complain(parse->complaint, "takes -c FILE", "", "");
     if (command->place == PLACE_STORE && (place->config_file == NULL) == (place->store_path == NULL))
         return complain(parse->complaint, "give either -c FILE or --store DIR", "", "");
-    const char *wrong = command->judge == NULL ? NULL : command->judge(parse->line);
-    return wrong == NULL || complain(parse->complaint, wrong, "", "");
+    return command->judge == NULL || command->judge(parse->line, parse->complaint);
 }
 
 bool command_parse(const struct command *command, int argc, char **argv, struct command_line *line,

@@ -74,8 +74,8 @@ struct command {
     const struct command_option *options;
     size_t option_count;
     size_t size; /* of its arguments, which are zero before they are filled */
-    /* What does not go together although each is right, or NULL. May be NULL itself. */
-    const char *(*judge)(const struct command_line *line);
+    /* Does all go together, each being right? If not, says why. May be NULL. */
+    bool (*judge)(const struct command_line *line, struct jsonout *complaint);
     int (*run)(struct command_line *line);
 };
 
@@ -88,6 +88,9 @@ bool command_parse(const struct command *command, int argc, char **argv, struct 
 const struct command_option *command_option_at(const struct command *command, size_t index);
 bool command_option_fits(const struct command_option *option, size_t action);
 
+/* "--option value: not one of ...", with the one that was probably meant, if any; always false. `choices` ends with
+ * NULL. */
+bool command_complain_choice(const char *option, struct slice value, const char *const *choices, struct jsonout *out);
 /* The one of `names` (NULL at the end) that was probably meant, or NULL. */
 const char *command_nearest(const char *name, size_t len, const char *const *names);
 

@@ -20,25 +20,57 @@ const struct reason_info reason_table[REASON_COUNT] = {
 };
 
 /* Of what a crash leaves, a restore, the audit's own room, and resolutions. */
-#define STORE_REASONS "gateway-crash, restored, audit-full, sent, not-sent"
+#define STORE_REASONS(between) "gateway-crash" between "restored" between "audit-full" between "sent" between "not-sent"
+#define COMMA ,
+
+const char *const reason_slugs[] = {
+#define REASON(id, slug, status, kind, retry_after, title) slug,
+#include "gateway/reason.def"
+#undef REASON
+    STORE_REASONS(COMMA),
+    NULL,
+};
 
 const char reason_list[] =
 #define REASON(id, slug, status, kind, retry_after, title) slug ", "
 #include "gateway/reason.def"
 #undef REASON
-    STORE_REASONS;
+    STORE_REASONS(", ");
 
 bool reason_known(const char *slug, size_t len)
 {
-    const char *at = reason_list;
-    while (true) {
-        size_t word = strcspn(at, ",");
-        if (word == len && memcmp(at, slug, len) == 0)
+    for (size_t i = 0; reason_slugs[i] != NULL; i++)
+        if (strlen(reason_slugs[i]) == len && memcmp(reason_slugs[i], slug, len) == 0)
             return true;
-        if (at[word] == '\0')
+    return false;
+}
+
+/* With capitals made small, and _ and blanks read as -. */
+static bool same_but_for_case(const char *slug, const char *text, size_t len)
+{
+    size_t i = 0;
+    while (i < len && slug[i] != '\0') {
+        char c = text[i] == '_' || text[i] == ' ' ? '-' : text[i];
+        if (c >= 'A' && c <= 'Z')
+            c = (char)(c - 'A' + 'a');
+        if (c != slug[i])
             return false;
-        at += word + 2;
+        i++;
     }
+    return i == len && slug[i] == '\0';
+}
+
+bool reason_filter_plausible(const char *text, size_t len)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
+    bool words = false;
+    if (reason_known(text, len))
+        return true;
+    for (size_t i = 0; i < len; i++)
+        words |= memchr(letters, text[i], sizeof letters - 1) == NULL;
+    for (size_t i = 0; words && reason_slugs[i] != NULL; i++)
+        words = !same_but_for_case(reason_slugs[i], text, len);
+    return words;
 }
 
 const char *effect_name(enum effect effect)

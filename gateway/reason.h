@@ -24,10 +24,16 @@ struct reason_info {
 
 extern const struct reason_info reason_table[REASON_COUNT];
 
-/* The slugs of all reasons, then those that records of the store alone have, joined by ", ". */
+/* The slugs of all reasons, then those that records of the store alone have: joined by ", ", and one by one with NULL at
+ * the end. */
 extern const char reason_list[];
+extern const char *const reason_slugs[];
 /* Is this one of them? */
 bool reason_known(const char *slug, size_t len);
+/* May an audit filter ask for it? A misspelt slug (made of the same letters and none of the list, or one of the list in
+ * capitals, with _ or blanks) may not: it would find nothing, which reads like "there was none". Other words are those
+ * of an operator who raised or reset a fence. */
+bool reason_filter_plausible(const char *text, size_t len);
 
 /* What the client is told in Fencegate-Effect. */
 enum effect { EFFECT_NOT_SENT, EFFECT_SENT, EFFECT_UNKNOWN, EFFECT_UNFENCED };

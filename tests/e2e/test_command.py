@@ -234,6 +234,22 @@ def test_a_bad_filter_is_exit_2(gw):
         assert gw.command("audit", *arguments).returncode == 2, arguments
 
 
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_misspelt_reason_is_exit_2_and_names_the_allowed(gw, mark, form):
+    for reason in ("stael-token", "Stale-Token", "stale_token", "stale", "none"):
+        done = gw.command("audit", "--reason", reason, *form)
+        assert done.returncode == 2 and done.stdout == "", done
+        assert f"--reason {reason}: not one of missing-token, " in done.stderr and "gateway-crash" in done.stderr, done.stderr
+        assert "--kind raised" in done.stderr
+        assert gw.admin(f"/v1/audit?reason={reason}").status == 400
+    assert "did you mean stale-token?" in gw.command("audit", "--reason", "stael-token", *form).stderr
+    assert gw.command("audit", "--reason", "gateway-crash", *form).returncode == 0
+    assert gw.command("fences", "raise", mark, 7, "--reason", "handover").returncode == 0
+    assert gw.command("audit", "--reason", "handover", *form).returncode == 2
+    assert lines(gw, "--reason", "handover", "--kind", "raised")[0]["key"] == mark
+    assert gw.command("audit", "--reason", "worker 3 is gone", *form).returncode == 0
+
+
 # -- the log
 
 

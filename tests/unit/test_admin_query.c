@@ -194,8 +194,9 @@ static void test_filter_reasons(void **state)
     static const char *const good[] = {
         "reason=missing-key",      "reason=gateway-crash", "reason=audit-full",           "reason=not-sent",
         "reason=worker+3+is+gone", "reason=Handover",      "kind=raised&reason=handover", "reason=handover&kind=reset"};
-    static const char *const bad[] = {"reason=stale-tokn", "reason=stale",    "reason=token",
-                                      "reason=a-,",        "reason=handover", "kind=dropped&reason=stale_token-"};
+    static const char *const bad[] = {"reason=stale-tokn",  "reason=stale",      "reason=token",
+                                      "reason=a-,",         "reason=handover",   "kind=dropped&reason=stale_token-",
+                                      "reason=Stale_Token", "reason=stale+token"};
     struct audit_filter filter;
     char why[ADMIN_WHY_CAP];
     (void)state;
@@ -213,6 +214,8 @@ static void test_filter_reasons(void **state)
     assert_false(filter_of(bad[4], &filter, why));
     assert_true(filter_of(bad[3], &filter, why)); /* a comma is in no reason of ours: words */
     assert_true(filter_of(bad[5], &filter, why));
+    assert_false(filter_of(bad[6], &filter, why)); /* another spelling of a slug */
+    assert_false(filter_of(bad[7], &filter, why));
 }
 
 static void refuses(const char *query, const char *named)
