@@ -77,6 +77,17 @@ static size_t distance(const char *a, const char *b)
     return row[len_b];
 }
 
+/* A key that resembles none: all that there are. */
+static void fail_foreign(struct conf_reader *reader, const struct conf_where *at, const char *quoted,
+                         const struct conf_field *fields)
+{
+    char names[384] = "";
+    size_t len = 0;
+    for (const struct conf_field *field = fields; field->name != NULL && len < sizeof names; field++)
+        len += (size_t)snprintf(names + len, sizeof names - len, "%s%s", len == 0 ? "" : ", ", field->name);
+    conf_fail(reader, at, "unknown key \"%s\", expected one of %s%s", quoted, names, len < sizeof names ? "" : "...");
+}
+
 static void fail_unknown(struct conf_reader *reader, const struct conf_where *at, const char *key,
                          const struct conf_field *fields)
 {
@@ -94,7 +105,7 @@ static void fail_unknown(struct conf_reader *reader, const struct conf_where *at
     if (nearest != NULL)
         conf_fail(reader, at, "unknown key \"%s\", did you mean \"%s\"?", quoted, nearest);
     else
-        conf_fail(reader, at, "unknown key \"%s\"", quoted);
+        fail_foreign(reader, at, quoted, fields);
 }
 
 static bool known(const char *key, const struct conf_field *fields)

@@ -377,7 +377,7 @@ static bool reload(struct server *server)
         log_message(LOG_ERROR, "reload", "refused, the old settings stay in force: %s", error);
         return false;
     }
-    config_fixed_changes(server->settings->config, config, warn_fixed, NULL);
+    config_fixed_changes(server->started, config, warn_fixed, NULL);
     config_warnings(config, warn_line, NULL);
     struct settings *settings = settings_new(config);
     if (settings == NULL) {

@@ -43,7 +43,7 @@ static void bad_top_level(void **state)
         {"{'routes': [1]}", "$.routes[0]: expected an object, got a number|"},
         {TOP("'limit': {}, "), "$.limit: unknown key \"limit\", did you mean \"limits\"?|"},
         {TOP("'zzz\\u001b[2J\\u2028': {}, "), "$[\"zzz\\x1b[2J\\xe2\\x80\\xa8\"]: unknown key \"zzz\\x1b[2J\\xe2"},
-        {TOP("'verify': false, "), "$.verify: unknown key \"verify\"|"},
+        {TOP("'verify': false, "), "$.verify: unknown key \"verify\", expected one of listen, "},
         {TOP("'listen': null, "), "$.listen: expected an object, got null|"},
         {TOP("'listen': {'adress': '::'}, "), "$.listen.adress: unknown key \"adress\", did you mean \"address\"?|"},
         {TOP("'listen': {'address': 'localhost'}, "),
@@ -259,7 +259,7 @@ static void bad_headers_and_secrets(void **state)
 {
     static const struct bad rows[] = {
         {HEADERS("'set': []"), "$.routes[0].request_headers.set: expected an object of headers, got an array|"},
-        {HEADERS("'add': {}"), "$.routes[0].request_headers.add: unknown key \"add\"|"},
+        {HEADERS("'add': {}"), "$.routes[0].request_headers.add: unknown key \"add\", expected one of set, remove|"},
         {HEADERS("'set': {'A B': '1'}"), "$.routes[0].request_headers.set[\"A B\"]: expected a header name"},
         {HEADERS("'set': {'A:': '1'}"), "$.routes[0].request_headers.set[\"A:\"]: expected a header name"},
         {HEADERS("'set': {'': '1'}"), "$.routes[0].request_headers.set[\"\"]: expected a header name"},
@@ -359,8 +359,10 @@ static void bad_tls(void **state)
          "$.routes[0].tls.key_file: expected a PEM file with a PRIVATE KEY, but "},
         {ROUTE("'tls': {'cert_file': 'ca.pem', 'key_file': 'old-locked.pem'}"),
          "$.routes[0].tls.key_file: expected a PEM file with a PRIVATE KEY, but "},
-        {ROUTE("'tls': {'verify': false}"), "$.routes[0].tls.verify: unknown key \"verify\"|"},
-        {ROUTE("'tls': {'insecure': true}"), "$.routes[0].tls.insecure: unknown key \"insecure\"|"},
+        {ROUTE("'tls': {'verify': false}"),
+         "$.routes[0].tls.verify: unknown key \"verify\", expected one of ca_file, cert_file, key_file|"},
+        {ROUTE("'tls': {'insecure': true}"),
+         "$.routes[0].tls.insecure: unknown key \"insecure\", expected one of ca_file, cert_file, key_file|"},
         {"{'routes': [{'name': 'a', 'path': '/a', 'upstream': 'http://h', 'tls': {'ca_file': 'ca.pem'}}]}",
          "$.routes[0].tls: expected an https upstream: over plain http these files would not be used|"},
     };

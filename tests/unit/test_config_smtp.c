@@ -87,7 +87,7 @@ static void refused(void **state)
         {MAIL("'hello_name': ''"), "$.routes[0].smtp.hello_name: expected"},
         {MAIL("'message_id_domain': 'a@b'"), "$.routes[0].smtp.message_id_domain: expected"},
         {MAIL("'message_id_domain': 'a\\u000d\\u000ab'"), "$.routes[0].smtp.message_id_domain: expected"},
-        {MAIL("'user': 'x'"), "$.routes[0].smtp.user: unknown key \"user\"|"},
+        {MAIL("'user': 'x'"), "$.routes[0].smtp.user: unknown key \"user\", expected one of starttls, username, "},
         {MAIL_AND(", 'strip_path': true"), "$.routes[0].strip_path: a route of kind \"smtp\" has no such setting|"},
         {MAIL_AND(", 'request_headers': {}"),
          "$.routes[0].request_headers: a route of kind \"smtp\" has no such setting|"},
