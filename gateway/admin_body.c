@@ -30,7 +30,10 @@ static json_t *read_object(struct slice body, char *why, size_t why_cap)
         return NULL;
     }
     json_t *object = json_loadb(body.data == NULL ? "" : body.data, body.len, JSON_REJECT_DUPLICATES, &error);
-    if (object == NULL) {
+    if (object == NULL && (json_error_code(&error) == json_error_null_character ||
+                           json_error_code(&error) == json_error_null_byte_in_key)) {
+        snprintf(why, why_cap, "The body has a NUL (\\u0000) in a string.");
+    } else if (object == NULL) {
         snprintf(why, why_cap, "The body is not valid JSON: %s.", error.text);
     } else if (!json_is_object(object)) {
         json_decref(object);

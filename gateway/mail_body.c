@@ -101,7 +101,8 @@ static bool add_attachment(struct composer *composer, size_t index, json_t *item
                             index);
     if (type == NULL || !content_type_valid(type))
         return compose_fail(
-            composer, "attachments[%zu].content_type must be like application/pdf, not multipart or message.", index);
+            composer, "attachments[%zu].content_type must be a string like application/pdf, not multipart or message.",
+            index);
     if (!json_is_string(content) || !mail_base64_valid(json_string_value(content), json_string_length(content)))
         return compose_fail(composer, "attachments[%zu].content must be padded base64.", index);
     mail_add_words(text, "Content-Type: ");

@@ -370,6 +370,8 @@ static bool fail_json(struct composer *composer, const json_error_t *error)
         composer->no_memory = true;
     if (json_error_code(error) == json_error_duplicate_key)
         return compose_fail(composer, "The document has a member twice, in line %d.", error->line);
+    if (json_error_code(error) == json_error_null_character || json_error_code(error) == json_error_null_byte_in_key)
+        return compose_fail(composer, "The document has a NUL (\\u0000) in a string, in line %d.", error->line);
     return compose_fail(composer, "The body is not valid JSON: %.*s, in line %d.", len, error->text, error->line);
 }
 

@@ -173,8 +173,8 @@ static enum reason take(struct request *request, const struct mail_making *makin
     case MAIL_OK: break;
     case MAIL_MALFORMED:
         if (making->mail->unknown != NULL)
-            request_tell_client(request, REASON_MALFORMED_MESSAGE, "\"%s\" is no member of a mail. %s",
-                                making->mail->unknown, making->why);
+            request_tell_client(request, REASON_MALFORMED_MESSAGE, "%s It is \"%s\".", making->why,
+                                making->mail->unknown);
         return malformed(request, making->why);
     case MAIL_NO_MEMORY: return no_memory(request);
     }

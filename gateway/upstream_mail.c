@@ -274,8 +274,13 @@ bool mail_unconnected(struct call *call, CURLcode result)
         return true;
     }
     bool denied = smtp->stage == STAGE_LOGIN && result == CURLE_LOGIN_DENIED;
-    if (!smtp->greeting.done || (code < 400 && smtp->stage != STAGE_GREETING && !denied))
-        return false;
+    bool odd = smtp->stage == STAGE_EHLO && code >= 300;
+    if (!smtp->greeting.done || (code < 400 && smtp->stage != STAGE_GREETING && !denied && !odd)) {
+        if (result != CURLE_RECV_ERROR)
+            return false;
+        call_finish(call, CALL_UNREACHABLE, "The connection to the relay was lost before it was ready for mails.");
+        return true;
+    }
     if (denied && is_unknown_way(code) && log_in_otherwise(call))
         return true;
     bool busy = code >= 400 && code < 500;

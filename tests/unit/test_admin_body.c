@@ -58,7 +58,7 @@ static void test_what_is_no_raise(void **state)
         {"{\"token\":\"18446744073709551616\"}", "token must be a string"},
         {"{\"token\":\"43\",\"reason\":\"\"}", "reason must be"},
         {"{\"token\":\"43\",\"reason\":\"a\\nb\"}", "reason must be"},
-        {"{\"token\":\"43\",\"reason\":\"a\\u0000b\"}", "not valid JSON"},
+        {"{\"token\":\"43\",\"reason\":\"a\\u0000b\"}", "has a NUL (\\u0000)"},
         {"{\"token\":\"43\",\"reason\":null}", "reason must be a JSON string"},
         {"{\"token\":\"43\",\"wait\":30}", "wait must be a JSON string"},
         {"{\"token\":\"43\",\"wait\":\"30\"}", "wait must be a duration"},
