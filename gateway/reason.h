@@ -24,8 +24,8 @@ struct reason_info {
 
 extern const struct reason_info reason_table[REASON_COUNT];
 
-/* The slugs of all reasons, then those that records of the store alone have: joined by ", ", and one by one with NULL at
- * the end. */
+/* The slugs of all reasons, then those that records of the store alone have: joined by ", ", and one by one with NULL
+ * at the end. */
 extern const char reason_list[];
 extern const char *const reason_slugs[];
 /* Is this one of them? */
