@@ -13,7 +13,8 @@ struct hint {
     const struct audit_filter *filter; /* what found no record; a fence look-up sets `ns` and `key` alone */
     struct jsonout *out;
 };
-/* For an audit that found nothing: other records of the key, the key in another spelling or namespace. `arg` is a struct hint, so that both can be given to place_read(). */
+/* For an audit that found nothing: other records of the key, the key in another spelling or namespace. `arg` is a
+ * struct hint, so that both can be given to place_read(). */
 enum store_error hint_records(struct store_reader *reader, void *arg);
 /* For a key without a fence: another spelling or namespace. */
 enum store_error hint_key(struct store_reader *reader, void *arg);
