@@ -234,6 +234,7 @@ bool admin_audit_filter(struct admin_span query, uint64_t now_ms, struct audit_f
     const char *wrong = NULL;
     memset(out, 0, sizeof *out);
     out->ns = params[NS].value;
+    out->route = params[ROUTE].value;
     if (out->ns.data != NULL && !admin_namespace_valid(out->ns)) {
         wrong = "namespace must be 1 to 64 of A-Z a-z 0-9 . _ -";
     } else if (!read_text(params[KEY].value, &out->key)) {
@@ -247,8 +248,8 @@ bool admin_audit_filter(struct admin_span query, uint64_t now_ms, struct audit_f
                  "The parameter reason must be one of %s; or, with kind=raised or kind=reset, an operator's words.",
                  reason_list);
         return false;
-    } else if (!read_text(params[ROUTE].value, &out->route)) {
-        wrong = "route must be 1 to 255 bytes of UTF-8 without control characters";
+    } else if (params[ROUTE].value.data != NULL && !admin_namespace_valid(params[ROUTE].value)) {
+        wrong = "route must be a route's name, 1 to 64 of A-Z a-z 0-9 . _ -";
     } else if (!read_time(params[SINCE].value, now_ms, &out->since_ms)) {
         wrong = "since must be an RFC 3339 time (a + in it written as %2B), a date or an age such as 15m";
     } else if (!read_time(params[UNTIL].value, now_ms, &out->until_ms)) {

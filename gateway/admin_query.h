@@ -70,6 +70,6 @@ bool admin_effects_filter(struct admin_span query, struct effects_filter *out, c
 bool admin_history_filter(struct admin_span query, size_t *limit, char *why, size_t why_cap)
     __attribute__((warn_unused_result));
 
-bool admin_namespace_valid(struct slice text); /* 1 to 64 of A-Z a-z 0-9 . _ - */
+bool admin_namespace_valid(struct slice text); /* 1 to 64 of A-Z a-z 0-9 . _ -, as a route's name is */
 
 #endif

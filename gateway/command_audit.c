@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "gateway/admin_query.h"
 #include "gateway/command_follow.h"
 #include "gateway/command_hint.h"
 #include "gateway/command_options.h"
@@ -230,6 +231,18 @@ static int run(struct command_line *line)
 static const char *const kinds[] = {"dropped", "rejected", "sent",     "not-sent", "unknown",
                                     "raised",  "reset",    "resolved", NULL};
 
+static const char *take_key(void *arguments, struct slice value)
+{
+    (void)arguments;
+    return key_valid(value.data, value.len) ? NULL : "a key is 1 to 255 bytes of UTF-8 without control characters";
+}
+
+static const char *take_route(void *arguments, struct slice value)
+{
+    (void)arguments;
+    return admin_namespace_valid(value) ? NULL : "a route's name is 1 to 64 of A-Z a-z 0-9 . _ -";
+}
+
 static const char *take_kind(void *arguments, struct slice value)
 {
     return audit_kind_parse(value, &((struct arguments *)arguments)->filter.kind) ? NULL : "not a kind";
@@ -281,11 +294,11 @@ static const char *take_until(void *arguments, struct slice value)
 #define FILTER(member) offsetof(struct arguments, filter.member)
 
 static const struct command_option options[] = {
-    {"key", "K", "records of this workflow key", .at = FILTER(key)},
+    {"key", "K", "records of this workflow key", .at = FILTER(key), .take = take_key},
     {"kind", "KIND", "dropped, rejected, sent, not-sent, unknown, raised, reset or resolved", .choices = kinds,
      .take = take_kind},
     {"reason", "R", "as in the answer that the worker got, e.g. stale-token", .at = FILTER(reason)},
-    {"route", "ROUTE", "calls of this route", .at = FILTER(route)},
+    {"route", "ROUTE", "calls of this route", .at = FILTER(route), .take = take_route},
     {"id", "ID", "this record (the `audit_id` of an answer)", .take = take_id},
     {"effect", "ID", "records of this effect (`Fencegate-Effect-Id`)", .take = take_effect},
     {"since", "TIME", "not before; 2026-11-30T01:02:03Z, as in the table, a date (UTC), or an age: 90s, 15m, 2h, 1d",
@@ -307,7 +320,9 @@ static const struct command_option options[] = {
 static const char notes[] =
     "Reasons:\n"
 #include "gateway/reason.def"
-    "  gateway-crash: The gateway ended with the call under way, or (not-sent) waiting for its turn\n";
+    "  gateway-crash: The gateway ended with the call under way, or (not-sent) waiting for its turn\n"
+    "  restored: A backup took the store's place\n"
+    "  audit-full: The oldest records made room for new ones\n";
 #undef REASON
 
 static bool complain(struct jsonout *complaint, const char *text)

@@ -57,7 +57,7 @@ def test_bad_parameters_are_named(gw, path, query, part):
     ("/v1/audit", "after=-1", "after"), ("/v1/audit", "after=1.5", "after"), ("/v1/audit", "after=18446744073709551616", "after"), ("/v1/audit", "order=ASC", "order"),
     ("/v1/audit", "kind=sent,dropped", "kind"), ("/v1/audit", "kind=Sent", "kind"), ("/v1/audit", "key=%ff", "key"), ("/v1/audit", "key=a%00b", "key"),
     ("/v1/audit", "key=" + "k" * 256, "key"), ("/v1/audit", "namespace=a/b", "namespace"), ("/v1/audit", "namespace=" + "n" * 65, "namespace"),
-    ("/v1/audit", "reason=%0a", "reason"), ("/v1/audit", "route=" + "r" * 256, "route"), ("/v1/audit", "key=%4", "key"), ("/v1/audit", "key=%", "key"),
+    ("/v1/audit", "reason=%0a", "reason"), ("/v1/audit", "route=" + "r" * 65, "route"), ("/v1/audit", "route=no+such", "route"), ("/v1/audit", "key=%4", "key"), ("/v1/audit", "key=%", "key"),
     ("/v1/fences", "cursor=zz", "cursor"), ("/v1/fences", "cursor=00", "cursor"), ("/v1/fences", "cursor=6400", "cursor"), ("/v1/fences", "cursor=64006", "cursor"),
     ("/v1/fences", "cursor=6b", "cursor"), ("/v1/fences", "cursor=64002f0a", "cursor"), ("/v1/fences", "cursor=" + "61" * 2000, "cursor"), ("/v1/fences", "cursor=2f0061", "cursor"),
     ("/v1/fences", "prefix=%c3", "prefix"), ("/v1/fences", "after=1", "after"), ("/v1/effects", "state=sent", "state"), ("/v1/effects", "after=x", "after"),

@@ -230,7 +230,8 @@ def test_audit_of_no_store_is_exit_3(tmp_path):
 
 
 def test_a_bad_filter_is_exit_2(gw):
-    for arguments in (["--kind", "dropt"], ["--limit", "x"], ["--limit", "0"], ["--since", "yesterday"], ["--no-such"], ["--key"]):
+    for arguments in (["--kind", "dropt"], ["--limit", "x"], ["--limit", "0"], ["--since", "yesterday"], ["--no-such"], ["--key"],
+                      ["--key", "a\x01"], ["--key", "k" * 256], ["--route", "no such"], ["--route", "r" * 65], ["--namespace", "a/b"]):
         assert gw.command("audit", *arguments).returncode == 2, arguments
 
 
