@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "config/config.h"
+#include "gateway/head.h"
 #include "gateway/request.h"
 #include "gateway/settings.h"
 #include "gateway/token.h"
@@ -25,8 +26,10 @@ static enum reason judge_target(struct request *request, const struct screened *
 {
     if (strcmp(request->method, "CONNECT") == 0)
         return REASON_METHOD_NOT_IMPLEMENTED;
-    if (screened->problem != NULL)
-        return malformed(request, screened->problem);
+    if (screened->problem != NULL) {
+        snprintf(request->detail, sizeof request->detail, MALFORMED_HEAD, screened->problem);
+        return REASON_MALFORMED_REQUEST;
+    }
     if (screened->expect_unknown)
         return REASON_EXPECTATION_FAILED;
     if (target_split(request->raw_target, request->raw_target_len, &request->target) != TARGET_OK) {

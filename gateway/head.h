@@ -15,7 +15,8 @@
 
 struct header_field;
 
-enum { HEAD_FIELDS_MAX = 1024 }; /* header fields of one request */
+enum { HEAD_FIELDS_MAX = 1024 };                       /* header fields of one request */
+#define MALFORMED_HEAD "The request is malformed: %s." /* with what head.c or headers.c say of it */
 
 struct head_limits {
     size_t head, target; /* bytes */

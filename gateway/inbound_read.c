@@ -313,7 +313,9 @@ static void on_head(struct connection *conn, const struct head *head, bool some_
 /* What is no request can't be told from what follows: the rest is not read. */
 static size_t refuse_head(struct connection *conn, enum reason reason, const char *problem, size_t len)
 {
-    answer_no_request(conn, reason, problem);
+    char text[200];
+    snprintf(text, sizeof text, MALFORMED_HEAD, problem == NULL ? "" : problem);
+    answer_no_request(conn, reason, problem == NULL ? NULL : text);
     return len;
 }
 

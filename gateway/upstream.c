@@ -276,7 +276,7 @@ void upstream_feed(struct upstream *upstream)
         place->listed = false;
     for (struct place *next; list != NULL; list = next) {
         next = list->next;
-        call_read(CALL_AT(list, hungry));
+        call_go_on(CALL_AT(list, hungry));
     }
 }
 

@@ -8,6 +8,7 @@
  * Leaves to others: making and keeping links (upstream_link.c), telling of ends (upstream.c), what an end means for
  * record and answer (request_call.c).
  */
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -53,6 +54,7 @@ void call_finish(struct call *call, enum call_end end, const char *detail)
         tell_trouble(call, detail);
     timer_clear(&call->upstream->worker->timers, &call->timer);
     call_sate(call);
+    webhook_stop_signing(call->request);
     if (call->link != NULL)
         link_close(&call->link);
     list_add(&call->upstream->ended, &call->ended);
@@ -66,7 +68,8 @@ void call_break(struct call *call, const char *detail)
     const struct reply *reply = &call->request->reply;
     char text[sizeof call->detail];
     if (reply->complaint != NULL)
-        snprintf(text, sizeof text, "%s.", reply->complaint);
+        snprintf(text, sizeof text, "%c%s.%s", toupper((unsigned char)reply->complaint[0]), reply->complaint + 1,
+                 reply->too_large ? " Its status was read: do not repeat the call." : "");
     else
         snprintf(text, sizeof text, "%s", detail);
     enum call_end nothing = call->request->state == REQUEST_SENT ? CALL_FAILED : CALL_UNREACHABLE; /* a mail: no dot */
@@ -197,6 +200,8 @@ static void begin_sending(struct call *call)
 
 static void start_on(struct call *call)
 {
+    if (webhook_is_signing(call->request))
+        return; /* sign_on() will come */
     if (link_is_silent(call->link))
         begin_sending(call);
     else
@@ -403,6 +408,35 @@ void call_out_of_memory(struct call *call)
     call_finish(call, CALL_UNREACHABLE, "The gateway is out of memory.");
 }
 
+/* True: it is signed, and ready to be sent. */
+static bool sign_some(struct call *call)
+{
+    enum webhook_step step = webhook_sign_some(call->request);
+    if (step == WEBHOOK_MORE) {
+        call_make_hungry(call);
+        return false;
+    }
+    if (step == WEBHOOK_SIGNED && make_out(call))
+        return true;
+    call_out_of_memory(call);
+    return false;
+}
+
+/* A partner may have hung up meanwhile. */
+static void sign_on(struct call *call)
+{
+    if (sign_some(call))
+        start_on(call);
+}
+
+void call_go_on(struct call *call)
+{
+    if (webhook_is_signing(call->request))
+        sign_on(call);
+    else
+        call_read(call);
+}
+
 void call_begin(struct call *call)
 {
     struct request *request = call->request;
@@ -410,7 +444,7 @@ void call_begin(struct call *call)
         mail_begin(call);
         return;
     }
-    if (!webhook_prepare(request) || !webhook_sign_now(request) || !make_out(call)) {
+    if (!webhook_prepare(request)) {
         call_out_of_memory(call);
         return;
     }
@@ -418,7 +452,8 @@ void call_begin(struct call *call)
     call->wire =
         (struct wire){.head_method = request->head_method, .head_max = request->settings->config->answer_headers_max};
     call->send_failed = false;
-    begin_sending(call);
+    if (sign_some(call))
+        begin_sending(call);
 }
 
 static bool is_tls_trouble(CURLcode result)

@@ -63,7 +63,7 @@ struct link {
 
 enum call_step {
     CALL_CONNECTING,
-    CALL_STARTING, /* connected; the kernel has taken no byte of the request */
+    CALL_STARTING, /* connected; it is being signed, or the kernel has taken no byte of it */
     CALL_EXCHANGING,
     CALL_ENDED
 };
@@ -97,7 +97,7 @@ struct upstream {
     unsigned peak;    /* most of them since memory was last given back */
     struct place *touched;
     struct place *ended;  /* to be told of: upstream_run() */
-    struct place *hungry; /* to be read on, whatever epoll says */
+    struct place *hungry; /* to go on, whatever epoll says */
     struct place *again;  /* links */
     struct link *idle[IDLE_CHAINS];
     struct link *idle_first, *idle_last;
@@ -120,7 +120,7 @@ struct place *list_take(struct place **list);               /* the first one, or
 /* One step of libcurl: curl_multi_socket_action(), and what must follow. */
 void upstream_step(struct upstream *upstream, curl_socket_t fd, int mask);
 void call_touch(struct call *call);       /* its client can be given something, at the end of this turn */
-void call_make_hungry(struct call *call); /* it is read on in the loop's next turn, whatever epoll says */
+void call_make_hungry(struct call *call); /* it goes on in the loop's next turn, whatever epoll says */
 void call_sate(struct call *call);
 
 /* upstream_memory.c. True: an allocation of libcurl failed on this thread since the last time. */
@@ -135,6 +135,7 @@ void link_resolved(struct link *link); /* the name's addresses were found: libcu
 void upstream_link_ready(struct link *link, uint32_t events);
 void call_begin(struct call *call); /* on a link that is connected and silent */
 void call_read(struct call *call);
+void call_go_on(struct call *call); /* of one that is hungry: signs on, or reads on */
 /* The end, told in upstream_run(): what ends a call may be a step that its request has called. The link is closed, if
  * it is still the call's. */
 void call_finish(struct call *call, enum call_end end, const char *detail);

@@ -19,7 +19,11 @@
 #include "gateway/settings.h"
 #include "gateway/webhook_signature.h"
 
-enum { ID_MAX = 255, ID_RANDOM = 16 };
+enum {
+    ID_MAX = 255,
+    ID_RANDOM = 16,
+    SIGNED_PER_TURN = 256 * 1024 /* bytes hashed for one call, all secrets together: the others have their turn too */
+};
 
 static const char id_name[] = "webhook-id", timestamp_name[] = "webhook-timestamp",
                   signature_name[] = "webhook-signature";
@@ -182,16 +186,46 @@ static char *value_of(char *line)
     return strchr(line, ' ') + 1;
 }
 
-bool webhook_sign_now(struct request *request)
+static bool begin_signing(struct request *request)
 {
     struct webhook *hook = request->webhook;
     const struct config_webhook *rules = &route_of(request)->webhook;
-    if (hook == NULL || hook->lines[0] == NULL)
-        return true;
     char *timestamp = value_of(hook->lines[1]);
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now); /* time() may be some milliseconds late, and so a second */
     snprintf(timestamp, WEBHOOK_TIMESTAMP_MAX + 1, "%" PRId64, (int64_t)now.tv_sec);
-    struct webhook_message message = {hook->id, timestamp, request->body, request->body_len};
-    return webhook_sign(rules->secrets, rules->secret_count, &message, value_of(hook->lines[2]));
+    hook->signing = webhook_signing_begin(rules->secrets, rules->secret_count, hook->id, timestamp);
+    hook->signed_len = 0;
+    return hook->signing != NULL;
+}
+
+enum webhook_step webhook_sign_some(struct request *request)
+{
+    struct webhook *hook = request->webhook;
+    if (hook == NULL || hook->lines[0] == NULL)
+        return WEBHOOK_SIGNED;
+    if (hook->signing == NULL && !begin_signing(request))
+        return WEBHOOK_NO_MEMORY;
+    size_t left = request->body_len - hook->signed_len,
+           slice = SIGNED_PER_TURN / route_of(request)->webhook.secret_count;
+    if (left > slice)
+        left = slice;
+    bool ok = left == 0 || webhook_signing_add(hook->signing, request->body + hook->signed_len, left);
+    hook->signed_len += left;
+    if (ok && hook->signed_len < request->body_len)
+        return WEBHOOK_MORE;
+    ok = ok && webhook_signing_end(hook->signing, value_of(hook->lines[2]));
+    webhook_signing_free(&hook->signing);
+    return ok ? WEBHOOK_SIGNED : WEBHOOK_NO_MEMORY;
+}
+
+bool webhook_is_signing(const struct request *request)
+{
+    return request->webhook != NULL && request->webhook->signing != NULL;
+}
+
+void webhook_stop_signing(struct request *request)
+{
+    if (request->webhook != NULL)
+        webhook_signing_free(&request->webhook->signing);
 }

@@ -16,6 +16,7 @@
 
 struct header_field;
 struct request;
+struct webhook_signing;
 
 enum { WEBHOOK_LINES = 3 };
 
@@ -27,6 +28,8 @@ struct webhook {
     const char *id;                  /* the worker's Webhook-Id, or the one made for it; NULL: none yet */
     bool seen;                       /* its addresses were looked at: one of them may be called */
     char *lines[WEBHOOK_LINES];      /* webhook-id, -timestamp, -signature; NULL: not signed, or not yet made */
+    struct webhook_signing *signing; /* under way; NULL: not begun, or done */
+    size_t signed_len;               /* bytes of the body that it has */
 };
 
 /* Makes request->webhook from the head. False: no memory. */
@@ -44,7 +47,11 @@ extern const char webhook_refused_address[];
 /* Before the call: makes the three lines (if the route signs), with room for what is not known yet. False: no memory.
  */
 bool webhook_prepare(struct request *request) __attribute__((warn_unused_result));
-/* Right before the first byte: writes time and signature into them. False: no memory. */
-bool webhook_sign_now(struct request *request) __attribute__((warn_unused_result));
+/* Right before the first byte: writes time and signature into them. WEBHOOK_MORE: the body is large, and this was a
+ * part of it; call again in the loop's next turn. */
+enum webhook_step { WEBHOOK_SIGNED, WEBHOOK_MORE, WEBHOOK_NO_MEMORY };
+enum webhook_step webhook_sign_some(struct request *request) __attribute__((warn_unused_result));
+bool webhook_is_signing(const struct request *request); /* the last answer was WEBHOOK_MORE */
+void webhook_stop_signing(struct request *request);     /* nothing happens if it is not; every call's end */
 
 #endif

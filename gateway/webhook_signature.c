@@ -4,51 +4,81 @@
 #include <openssl/core_names.h>
 #include <openssl/evp.h>
 #include <openssl/params.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "config/config.h"
 
 enum { DIGEST = 32 };
 
-static bool digest(EVP_MAC_CTX *context, const struct config_secret *secret, const struct webhook_message *message,
-                   unsigned char out[DIGEST])
+struct webhook_signing {
+    size_t count;
+    EVP_MAC_CTX *contexts[]; /* one a secret */
+};
+
+static bool begin(EVP_MAC *hmac, EVP_MAC_CTX **context, const struct config_secret *secret)
 {
     static char sha256[] = "SHA256"; /* OpenSSL wants it writable */
     const OSSL_PARAM params[] = {OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, sha256, 0),
                                  OSSL_PARAM_construct_end()};
-    const struct {
-        const char *data;
-        size_t len;
-    } parts[] = {{message->id, strlen(message->id)},
-                 {".", 1},
-                 {message->timestamp, strlen(message->timestamp)},
-                 {".", 1},
-                 {message->body, message->body_len}};
-    size_t len = 0;
-    if (EVP_MAC_init(context, secret->bytes, secret->len, params) != 1)
-        return false;
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        if (parts[i].len > 0 && EVP_MAC_update(context, (const unsigned char *)parts[i].data, parts[i].len) != 1)
-            return false;
-    return EVP_MAC_final(context, out, &len, DIGEST) == 1 && len == DIGEST;
+    *context = EVP_MAC_CTX_new(hmac);
+    return *context != NULL && EVP_MAC_init(*context, secret->bytes, secret->len, params) == 1;
 }
 
-bool webhook_sign(const struct config_secret *secrets, size_t count, const struct webhook_message *message, char *out)
+static bool begin_all(struct webhook_signing *signing, const struct config_secret *secrets)
 {
     EVP_MAC *hmac = EVP_MAC_fetch(NULL, "HMAC", NULL);
-    EVP_MAC_CTX *context = hmac == NULL ? NULL : EVP_MAC_CTX_new(hmac);
-    bool ok = context != NULL;
-    for (size_t i = 0; ok && i < count; i++) {
+    bool ok = hmac != NULL;
+    for (size_t i = 0; ok && i < signing->count; i++)
+        ok = begin(hmac, &signing->contexts[i], &secrets[i]);
+    EVP_MAC_free(hmac); /* the contexts hold it */
+    return ok;
+}
+
+struct webhook_signing *webhook_signing_begin(const struct config_secret *secrets, size_t count, const char *id,
+                                              const char *timestamp)
+{
+    struct webhook_signing *signing = calloc(1, sizeof *signing + count * sizeof signing->contexts[0]);
+    if (signing == NULL)
+        return NULL;
+    signing->count = count;
+    if (!begin_all(signing, secrets) || !webhook_signing_add(signing, id, strlen(id)) ||
+        !webhook_signing_add(signing, ".", 1) || !webhook_signing_add(signing, timestamp, strlen(timestamp)) ||
+        !webhook_signing_add(signing, ".", 1))
+        webhook_signing_free(&signing);
+    return signing;
+}
+
+bool webhook_signing_add(struct webhook_signing *signing, const char *data, size_t len)
+{
+    for (size_t i = 0; len > 0 && i < signing->count; i++)
+        if (EVP_MAC_update(signing->contexts[i], (const unsigned char *)data, len) != 1)
+            return false;
+    return true;
+}
+
+bool webhook_signing_end(struct webhook_signing *signing, char *out)
+{
+    for (size_t i = 0; i < signing->count; i++) {
         unsigned char bytes[DIGEST];
-        ok = digest(context, &secrets[i], message, bytes);
-        if (!ok)
-            break;
+        size_t len = 0;
+        if (EVP_MAC_final(signing->contexts[i], bytes, &len, DIGEST) != 1 || len != DIGEST)
+            return false;
         if (i > 0)
             *out++ = ' ';
         memcpy(out, "v1,", 3);
         out += 3 + EVP_EncodeBlock((unsigned char *)out + 3, bytes, DIGEST); /* adds a NUL */
     }
-    EVP_MAC_CTX_free(context);
-    EVP_MAC_free(hmac);
-    return ok;
+    return true;
+}
+
+void webhook_signing_free(struct webhook_signing **which)
+{
+    struct webhook_signing *signing = *which;
+    *which = NULL;
+    if (signing == NULL)
+        return;
+    for (size_t i = 0; i < signing->count; i++)
+        EVP_MAC_CTX_free(signing->contexts[i]);
+    free(signing);
 }

@@ -211,6 +211,16 @@ def test_a_dot_segment_is_400(gw, partner, mark):
     unaudited(gw, partner, mark)
 
 
+@pytest.mark.parametrize("head,detail", [
+    (b"POST /pay HTTP/1.1\r\n\r\n", "The request is malformed: no Host."),
+    (b"POST /pay\r\n\r\n", "The request is malformed: the request line is not method, target and version."),
+])
+def test_a_malformed_head_is_told_in_a_sentence(gw, head, detail):
+    with gw.connect() as connection:
+        connection.send(head)
+        expect.refusal(connection.receive(), 400, "malformed-request", detail=detail)
+
+
 def test_a_fencing_header_named_in_connection_is_400(gw, partner, mark):
     for name in ("Fencing-Token", "workflow-key"):
         answer = gw.call(f"/pay/{mark}", 5, mark, headers=[("Connection", f"keep-alive, {name}")])
