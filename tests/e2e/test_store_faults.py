@@ -264,6 +264,30 @@ def test_a_full_store_can_make_room_by_itself(launch, new_partner, mark):
     assert f"Records up to {told['removed_audit_id']} are no longer kept" in gw.command("history", f"{mark}-0").stdout
 
 
+@pytest.mark.parametrize("way", ["retention", "drop-oldest"])
+def test_what_is_unresolved_stays_while_others_go(launch, new_partner, mark, way):
+    partner = new_partner()
+    audit = {"retain": "1s", "when_full": "refuse"} if way == "retention" else {"retain": "90d", "when_full": "drop-oldest"}
+    gw = launch(route(partner), store={"path": "store", "max_size": "1MiB"}, audit=audit)
+    partner.on(f"{mark}-lost", lambda exchange: exchange.reset())
+    expect.refusal(gw.call(f"/pay/{mark}-lost", 5, f"{mark}-lost"), 502, "upstream-failed", "unknown")
+    (lost,) = gw.wait_audit(kind="unknown")
+    gw.call(f"/pay/{mark}", 5, mark)
+    (newer,) = gw.wait_audit(key=mark)
+    for number in range(600 if way == "drop-oldest" else 0):
+        expect.relayed(gw.call(f"/pay/{mark}/" + "p" * 3000, 7, f"{mark}-{number % 20}"))
+    eventually(lambda: gw.audit(id=newer["id"]) == [], what="the end of a newer record")
+    for _ in range(2):
+        assert gw.metric("fencegate_effects_unresolved") == 1 and gw.audit(kind="unknown") == [lost]
+        assert [each["name"] for each in gw.admin("/v1/stats").json["alarms"] if each["name"] == "unresolved"] == ["unresolved"]
+        assert gw.stop() == 0
+        gw.start()
+    answer = gw.admin(f"/v1/effects/{lost['effect_id']}/resolve", "POST", headers=[("Content-Type", "application/json")], body=b'{"outcome":"sent","note":"asked"}')
+    assert answer.status == 200 and gw.metric("fencegate_effects_unresolved") == 0
+    if way == "retention":
+        eventually(lambda: gw.audit(kind="unknown") == [], what="its end, as it is resolved")
+
+
 KEYS = 20
 
 

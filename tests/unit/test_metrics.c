@@ -89,6 +89,9 @@ static void gauges_shown(void **state)
     metrics_in_flight(route, -1);
     metrics_waiting(route, 1);
     metrics_waiting(route, -1);
+    assert_true(has("fencegate_effects_unresolved{route=\"gauged\"} 0"));
+    (void)metrics_unresolved(route, 2);
+    assert_true(has("fencegate_effects_unresolved{route=\"gauged\"} 2"));
     assert_true(has("fencegate_effects_in_flight{route=\"gauged\"} 1"));
     assert_true(has("fencegate_waiting{route=\"gauged\"} 0"));
     assert_true(has("fencegate_connections 3"));

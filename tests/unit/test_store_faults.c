@@ -242,6 +242,47 @@ static void test_outcome_waits_for_the_disk(void **state)
     assert_int_equal(health(fx->store).in_doubt, 0);
 }
 
+static void add_up(void *arg, const struct store_unresolved *route)
+{
+    *(uint64_t *)arg += route->count;
+}
+
+static uint64_t unresolved(struct store *store)
+{
+    uint64_t total = 0;
+    store_unresolved(store, add_up, &total);
+    return total;
+}
+
+/* The disk fails for a while: an `unknown` outcome, and later its resolution, count when they are kept, and once. */
+static void test_unresolved_counts_what_is_kept(void **state)
+{
+    struct fixture *fx = *state;
+    struct call outcome, resolution;
+    outcome_init(&outcome, admit_effect(fx->store, "k", 1).effect_id);
+    outcome.op.record.kind = AUDIT_UNKNOWN;
+    atomic_store(&fail_syncs, 1000000);
+    store_submit(fx->store, &outcome.op);
+    assert_int_equal(admit(fx->store, "k", 2).error, STORE_IO); /* so the outcome was tried by now */
+    assert_int_equal(unresolved(fx->store), 0);
+    atomic_store(&fail_syncs, 0);
+    assert_true(call_wait(&outcome, 30000));
+    assert_int_equal(unresolved(fx->store), 1);
+    assert_true(becomes_writable(fx->store));
+    call_init(&resolution);
+    resolution.op.kind = STORE_RESOLVE;
+    resolution.op.record = (struct audit_record){.effect_id = outcome.op.record.effect_id, .reason = text("sent")};
+    atomic_store(&fail_syncs, 1000000);
+    call_run(fx->store, &resolution);
+    assert_int_equal(resolution.op.error, STORE_IO);
+    assert_int_equal(unresolved(fx->store), 1);
+    atomic_store(&fail_syncs, 0);
+    assert_true(becomes_writable(fx->store));
+    call_run(fx->store, &resolution);
+    assert_int_equal(resolution.op.error, STORE_OK);
+    assert_int_equal(unresolved(fx->store), 0);
+}
+
 static void test_close_with_a_failed_disk(void **state)
 {
     struct fixture *fx = *state;
@@ -512,6 +553,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_failed_root_write, fixture_open, reset_faults),
         cmocka_unit_test_setup_teardown(test_outcome_is_tried_alone, fixture_open, reset_faults),
         cmocka_unit_test_setup_teardown(test_outcome_waits_for_the_disk, fixture_open, reset_faults),
+        cmocka_unit_test_setup_teardown(test_unresolved_counts_what_is_kept, fixture_open, reset_faults),
         cmocka_unit_test_setup_teardown(test_close_with_a_failed_disk, fixture_open, reset_faults),
         cmocka_unit_test_setup_teardown(test_order_within_a_chunk, setup_order, reset_faults),
         cmocka_unit_test_setup_teardown(test_no_raise_without_commit, setup_order, reset_faults),
