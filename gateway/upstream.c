@@ -243,9 +243,8 @@ void upstream_resume(struct request *request)
 
 /* ---- a step of the loop ---- */
 
-static bool take_connected(struct upstream *upstream)
+static void take_connected(struct upstream *upstream)
 {
-    bool any = false;
     int left;
     CURLMsg *message;
     while (upstream->multi != NULL && (message = curl_multi_info_read(upstream->multi, &left)) != NULL) {
@@ -255,9 +254,7 @@ static bool take_connected(struct upstream *upstream)
         CURLcode result = message->data.result; /* the message dies with its handle */
         curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&link);
         upstream_connected(link, result);
-        any = true;
     }
-    return any;
 }
 
 bool upstream_is_hungry(const struct upstream *upstream)
@@ -358,17 +355,33 @@ void upstream_step(struct upstream *upstream, curl_socket_t fd, int mask)
     upstream->broken = upstream_starved() || upstream->broken;
 }
 
-bool upstream_run(struct upstream *upstream)
+/* libcurl looks at the clock before it looks at a socket. Its limits move on, so that it reads what came meanwhile; the
+ * calls' own timers, which fire after that, still hold timeout.connect. */
+void upstream_stood_still(struct upstream *upstream, uint64_t ms)
 {
-    bool any = upstream->activity;
-    upstream->activity = false;
+    for (struct request *request = upstream->worker->live; request != NULL; request = request->next) {
+        struct link *link = request->call == NULL ? NULL : request->call->link;
+        bool connecting = link != NULL && link->easy != NULL && request->call->step == CALL_CONNECTING && link->fd < 0;
+        if (connecting && !link_limit_connect(link, link->connect_ms + ms))
+            return; /* the old limit stays */
+    }
+}
+
+void upstream_hear(struct upstream *upstream)
+{
     while (upstream->due) {
         upstream->due = false;
-        any = true;
         upstream_step(upstream, CURL_SOCKET_TIMEOUT, 0);
     }
+    take_connected(upstream);
+}
+
+bool upstream_run(struct upstream *upstream)
+{
+    bool any = upstream->activity || upstream->due;
+    upstream->activity = false;
     if (any) {
-        take_connected(upstream);
+        upstream_hear(upstream);
         if (upstream_starved() || upstream->broken)
             start_over(upstream);
         tell(upstream);

@@ -12,6 +12,7 @@
 #define FENCEGATE_UPSTREAM_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct request;
 struct upstream;
@@ -35,6 +36,9 @@ void upstream_resume(struct request *request);
 
 /* One step of the loop: due timers, ended calls, answers that began. True: something was done. */
 bool upstream_run(struct upstream *upstream);
+
+/* The worker's thread stood still, and nothing was read since: limits of libcurl's move on by so much. */
+void upstream_stood_still(struct upstream *upstream, uint64_t ms);
 
 /* Calls that did not get to the end of what their partners have for them, or take, when it was their turn. They are fed
  * once between two looks at clock and descriptors: a partner that never ends must hold up nobody else. */

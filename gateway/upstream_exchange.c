@@ -76,27 +76,22 @@ void call_break(struct call *call, const char *detail)
     call_finish(call, reply->head_done ? CALL_CUT_SHORT : reply->too_large ? CALL_TOO_LARGE : nothing, text);
 }
 
-static uint64_t name_end_ms(const struct call *call)
+static uint64_t connect_end_ms(const struct call *call)
 {
     return call->link->born_ms + call->link->route->connect_timeout_ms;
 }
 
-static bool waits_for_name(const struct call *call)
+static bool is_connecting(const struct call *call)
 {
-    return call->step == CALL_CONNECTING && call->link->lookup != NULL;
+    return call->step == CALL_CONNECTING && call->link->fd < 0;
 }
 
 void call_set_timer(struct call *call)
 {
     uint64_t end = call->total_end_ms;
-    if (waits_for_name(call) && name_end_ms(call) < end)
-        end = name_end_ms(call);
+    if (is_connecting(call) && connect_end_ms(call) < end)
+        end = connect_end_ms(call);
     timer_set(&call->upstream->worker->timers, &call->timer, end);
-}
-
-void link_resolved(struct link *link)
-{
-    call_set_timer(link->call);
 }
 
 void call_on_timeout(struct timer *timer)
@@ -104,8 +99,15 @@ void call_on_timeout(struct timer *timer)
     struct call *call = (struct call *)((char *)timer - offsetof(struct call, timer));
     const struct config_route *route = call->request->route->config;
     char text[sizeof call->detail];
-    if (waits_for_name(call) && call->upstream->worker->now_ms < call->total_end_ms) {
-        snprintf(text, sizeof text, "The partner's name was not resolved within %" PRIu64 " ms (timeout.connect).",
+    if (is_connecting(call)) {
+        call->upstream->activity = true;
+        upstream_hear(call->upstream);
+        if (!is_connecting(call)) /* connected, or not, just now */
+            return;
+    }
+    if (is_connecting(call) && call->upstream->worker->now_ms < call->total_end_ms) {
+        snprintf(text, sizeof text, "%s within %" PRIu64 " ms (timeout.connect).",
+                 call->link->lookup != NULL ? "The partner's name was not resolved" : "No connection",
                  route->connect_timeout_ms);
         call_finish(call, CALL_TIMEOUT, text);
         return;
@@ -440,6 +442,7 @@ void call_go_on(struct call *call)
 void call_begin(struct call *call)
 {
     struct request *request = call->request;
+    call_set_timer(call);
     if (call->link->smtp != NULL) {
         mail_begin(call);
         return;

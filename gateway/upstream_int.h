@@ -54,6 +54,7 @@ struct link {
     int fd;                                             /* -1: not yet connected */
     uint32_t events;                                    /* registered for; 0: not registered */
     uint64_t born_ms, idle_since_ms;
+    uint64_t connect_ms; /* libcurl's limit: timeout.connect, and the time in which the process stood still */
     struct link *next_idle, *prev_idle; /* in the order they fell idle */
     size_t chain;                       /* of `idle`: by route and origin */
     struct link *next_same, *prev_same; /* idle ones of it */
@@ -74,7 +75,7 @@ struct call {
     struct request *request; /* NULL: spare */
     struct link *link;       /* NULL: none (any more) */
     enum call_step step;
-    struct timer timer; /* timeout.total; of timeout.connect what libcurl does not watch: the look-up of the name */
+    struct timer timer; /* timeout.total; while it connects timeout.connect as well */
     uint64_t total_end_ms;
     struct wire wire;
     struct slice out[2]; /* what is still to be sent: head, body */
@@ -130,7 +131,6 @@ bool upstream_starved(void);
 
 /* The link of a call is connected, or (result is not CURLE_OK) will not be. */
 void upstream_connected(struct link *link, CURLcode result);
-void link_resolved(struct link *link); /* the name's addresses were found: libcurl connects from now on */
 /* Something came or can be written on the link of a call. */
 void upstream_link_ready(struct link *link, uint32_t events);
 void call_begin(struct call *call); /* on a link that is connected and silent */
@@ -141,8 +141,9 @@ void call_go_on(struct call *call); /* of one that is hungry: signs on, or reads
 void call_finish(struct call *call, enum call_end end, const char *detail);
 /* The same for an exchange that went wrong: bytes may have left, and only a whole final head is an answer. */
 void call_break(struct call *call, const char *detail);
-void call_out_of_memory(struct call *call); /* before anything was sent */
-void call_set_timer(struct call *call);     /* by what it does now */
+void call_out_of_memory(struct call *call);    /* before anything was sent */
+void call_set_timer(struct call *call);        /* by what it does now */
+void upstream_hear(struct upstream *upstream); /* libcurl goes on, and tells who is connected */
 void call_on_timeout(struct timer *timer);
 
 /* ---- upstream_mail.c: the same for mails ---- */
@@ -166,7 +167,8 @@ struct link *link_take(struct upstream *upstream, struct request *request);
 /* Begins to connect, or only to look; upstream_connected() will come, not from in here. NULL: no memory. */
 struct link *link_open(struct upstream *upstream, struct request *request, bool look)
     __attribute__((warn_unused_result));
-uint64_t link_connect_left_ms(const struct link *link); /* of timeout.connect, for libcurl; never 0 */
+/* libcurl's limit: divided among the addresses it tries. False: no such option. */
+bool link_limit_connect(struct link *link, uint64_t ms) __attribute__((warn_unused_result));
 /* libcurl has connected it: it is ours. False: the partner spoke, or hung up, before it was asked; or
  * link->error says more. */
 bool link_adopt(struct link *link) __attribute__((warn_unused_result));

@@ -263,7 +263,6 @@ static bool set_options(struct link *link)
         SET(HAPPY_EYEBALLS_TIMEOUT_MS, 1L); /* of the two families' addresses none is waited for */
     if (link->addresses != NULL)
         SET(RESOLVE, link->addresses);
-    SET(CONNECTTIMEOUT_MS, (long)link_connect_left_ms(link));
     if (route->tls_ca_file != NULL)
         SET(CAINFO, route->tls_ca_file);
     if (route->tls_ca_file != NULL || has_bundle(easy))
@@ -276,20 +275,31 @@ static bool set_options(struct link *link)
     return bad == CURLE_OK && tls_set_rules(easy, &link->certificate_asked);
 }
 
+/* Of timeout.connect; never 0, which would be libcurl's own limit. */
+static uint64_t connect_left_ms(const struct link *link)
+{
+    uint64_t end = link->born_ms + link->route->connect_timeout_ms, now = link->upstream->worker->now_ms;
+    return now < end ? end - now : 1;
+}
+
+bool link_limit_connect(struct link *link, uint64_t ms)
+{
+    link->connect_ms = ms;
+    if (link->smtp != NULL && /* CONNECTTIMEOUT ends with the connection, before the greeting */
+        curl_easy_setopt(link->easy, CURLOPT_TIMEOUT_MS, (long)ms) != CURLE_OK)
+        return false;
+    return curl_easy_setopt(link->easy, CURLOPT_CONNECTTIMEOUT_MS, (long)ms) == CURLE_OK;
+}
+
 static bool set_up(struct link *link)
 {
     link->easy = curl_easy_init();
     return link->easy != NULL && set_options(link) && (link->route->kind != ROUTE_SMTP || mail_link_set_up(link)) &&
+           link_limit_connect(link, connect_left_ms(link)) &&
            curl_multi_add_handle(link->upstream->multi, link->easy) == CURLM_OK;
 }
 
 /* ---- the partner's name ---- */
-
-uint64_t link_connect_left_ms(const struct link *link)
-{
-    uint64_t end = link->born_ms + link->route->connect_timeout_ms, now = link->upstream->worker->now_ms;
-    return now < end ? end - now : 1; /* 0 would be libcurl's own limit */
-}
 
 /* "https://name:443": the name into `out`. False: an address, or a name that libcurl knows without asking anybody. */
 static bool name_to_look_up(const char *origin, char out[NAME_CAP])
@@ -329,10 +339,8 @@ static void on_addresses(void *arg, const char *addresses, const char *problem)
     char name[NAME_CAP];
     link->lookup = NULL;
     link->upstream->activity = true;
-    if (addresses != NULL && take_addresses(link, addresses) && set_up(link)) {
-        link_resolved(link);
+    if (addresses != NULL && take_addresses(link, addresses) && set_up(link))
         return;
-    }
     if (problem == NULL) {
         call_out_of_memory(link->call);
         return;

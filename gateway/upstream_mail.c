@@ -144,7 +144,6 @@ bool mail_link_set_up(struct link *link)
     SET(HEADERFUNCTION, on_greeting_line);
     SET(HEADERDATA, link->smtp);
     SET(USE_SSL, (long)(smtp->starttls ? CURLUSESSL_ALL : CURLUSESSL_NONE));
-    SET(TIMEOUT_MS, (long)link_connect_left_ms(link)); /* CONNECTTIMEOUT ends with the connection */
     if (smtp->username != NULL) {
         SET(USERNAME, smtp->username);
         SET(PASSWORD, smtp->password);
@@ -237,8 +236,7 @@ static bool log_in_otherwise(struct call *call)
     *smtp = (struct smtp_link){.easy = smtp->easy, .starttls = smtp->starttls, .way = way};
     curl_multi_remove_handle(multi, link->easy);
     if (curl_easy_setopt(link->easy, CURLOPT_LOGIN_OPTIONS, ways[way].mechanisms) != CURLE_OK ||
-        curl_easy_setopt(link->easy, CURLOPT_TIMEOUT_MS, (long)(link->route->connect_timeout_ms - gone_ms)) !=
-            CURLE_OK ||
+        !link_limit_connect(link, link->route->connect_timeout_ms - gone_ms) ||
         curl_multi_add_handle(multi, link->easy) != CURLM_OK)
         call_out_of_memory(call);
     return true;

@@ -26,7 +26,7 @@
 #include "gateway/upstream.h"
 #include "store/store.h"
 
-enum { EVENTS_PER_TURN = 256, SHORT_TURNS = 128, LISTEN_BACKLOG = 4096 };
+enum { EVENTS_PER_TURN = 256, SHORT_TURNS = 128, LISTEN_BACKLOG = 4096, PAUSE_MS = 100 };
 
 #if defined(__SANITIZE_ADDRESS__)
 enum { SPARE_REQUESTS = 0 }; /* reuse would hide a use after free */
@@ -272,6 +272,17 @@ static void read_clock(struct worker *worker)
     worker->now_ms = worker->now_us / 1000;
 }
 
+/* Much later than it was to end, or begun much later than the last one ended: this thread, or the whole process, stood
+ * still. */
+static void look_for_pause(struct worker *worker, uint64_t before_ms, uint64_t asked_ms, int waited_ms)
+{
+    uint64_t end_ms = waited_ms < 0 ? worker->now_ms : asked_ms + (uint64_t)waited_ms, late_ms = asked_ms - before_ms;
+    if (worker->now_ms > end_ms)
+        late_ms += worker->now_ms - end_ms;
+    if (late_ms > PAUSE_MS)
+        upstream_stood_still(worker->upstream, late_ms + PAUSE_MS); /* to read what came takes time */
+}
+
 static void *worker_run(void *arg)
 {
     struct worker *worker = arg;
@@ -280,9 +291,11 @@ static void *worker_run(void *arg)
     snprintf(name, sizeof name, "fg-worker-%u", worker->number);
     pthread_setname_np(pthread_self(), name);
     while (!worker->stop) {
-        uint64_t asked_ms = monotonic_ms();
-        int count = epoll_wait(worker->epoll_fd, events, EVENTS_PER_TURN, wait_ms(worker, asked_ms));
+        uint64_t before_ms = worker->now_ms, asked_ms = monotonic_ms();
+        int waited_ms = wait_ms(worker, asked_ms);
+        int count = epoll_wait(worker->epoll_fd, events, EVENTS_PER_TURN, waited_ms);
         read_clock(worker);
+        look_for_pause(worker, before_ms, asked_ms, waited_ms);
         for (int i = 0; i < count; i++) {
             struct io *io = events[i].data.ptr;
             io->ready(io, events[i].events);

@@ -59,6 +59,38 @@ def test_a_relay_s_word_that_came_in_time_counts(launch, mark):
     relay.close()
 
 
+def test_a_relay_s_greeting_that_came_in_time_counts(launch, mark):
+    relay, held = Relay(), HeldRelay("250 relay.test")
+    relay.on("EHLO", held)
+    gw = launch({"name": "mail", "path": "/mail", "kind": "smtp", "upstream": relay.url, "smtp": {"starttls": "off"},
+                 "timeout": {"connect": "700ms", "total": "10s"}})
+    mail = {"from": "a@jobs.example", "to": ["b@home.example"], "subject": "hello", "text": "hi"}
+    call = gw.send_off("/mail", 5, mark, headers=[("Content-Type", "application/json")], body=json.dumps(mail).encode())
+    held.wait()
+    with Paused(gw, 1):
+        held.release()
+    assert call.result(10).status == 202
+    relay.close()
+
+
+def test_a_relay_that_does_not_greet_is_late_all_the_same(launch, mark):
+    relay, held = Relay(), HeldRelay("250 relay.test")
+    relay.on("EHLO", held)
+    gw = launch({"name": "mail", "path": "/mail", "kind": "smtp", "upstream": relay.url, "smtp": {"starttls": "off"},
+                 "timeout": {"connect": "700ms", "total": "60s"}})
+    mail = {"from": "a@jobs.example", "to": ["b@home.example"], "subject": "hello", "text": "hi"}
+    call = gw.send_off("/mail", 5, mark, headers=[("Content-Type", "application/json")], body=json.dumps(mail).encode())
+    held.wait()
+    with Paused(gw, 3):
+        pass
+    began = time.monotonic()
+    answer = call.result(10)
+    expect.refusal(answer, 504, "upstream-timeout", "not-sent")
+    assert "timeout.connect" in answer.json["detail"] and time.monotonic() - began < 1.5
+    held.release()
+    relay.close()
+
+
 def test_a_request_that_came_in_time_is_served(launch, partner, mark):
     gw = launch(route(partner), limits={"request_timeout": "700ms"})
     whole = request("POST", f"/pay/{mark}", fenced(5, mark), b"x" * 1000)

@@ -51,6 +51,9 @@ MUTANTS = {
     "clock-before-socket": (
         "a time limit is believed before the sockets are read", "gateway/worker.c",
         "bool all = count >= 0 && count < EVENTS_PER_TURN && !is_hungry(worker);", "bool all = true;\n    asked_ms = worker->now_ms;", PAUSE),
+    "clock-before-greeting": (
+        "libcurl believes its limits before it reads", "gateway/worker.c",
+        "    if (late_ms > PAUSE_MS)\n", "    if (late_ms > UINT32_MAX)\n", PAUSE),
     "no-waiting": (
         "a newer call does not wait for older ones", "gateway/gate.c",
         "return entry->low_count > 0 && entry->low_order < token;",
