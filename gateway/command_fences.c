@@ -173,7 +173,94 @@ static int change(const struct arguments *arguments)
     return status;
 }
 
+/* ---- reset of all with a prefix ---- */
+
+/* The keys of one page, copied: the page is gone when they are reset. */
+struct page {
+    struct fence_filter filter;
+    struct audit_record record[PAGE];
+    char keys[PAGE][KEY_BYTES_MAX];
+    size_t count;
+};
+
+static bool add_key(void *arg, const struct fence_entry *entry)
+{
+    struct page *page = arg;
+    char *key = page->keys[page->count];
+    memcpy(key, entry->key.data, entry->key.len);
+    page->record[page->count++].key = (struct slice){key, entry->key.len};
+    return page->count < PAGE;
+}
+
+static enum store_error read_page(struct store_reader *reader, void *arg)
+{
+    struct page *page = arg;
+    bool more;
+    return store_fences_query(reader, &page->filter, add_key, page, &more);
+}
+
+static void print_count(const struct arguments *arguments, uint64_t count)
+{
+    struct jsonout line = {0};
+    if (arguments->line.json) {
+        jsonout_object_begin(&line);
+        jsonout_member_string(&line, "namespace", arguments->line.ns.data, arguments->line.ns.len);
+        jsonout_member_string(&line, "prefix", arguments->prefix.data, arguments->prefix.len);
+        jsonout_member_number(&line, "reset", count);
+        jsonout_object_end(&line);
+        printf("%.*s\n", (int)line.len, line.text == NULL ? "" : line.text);
+    } else {
+        jsonout_escaped(&line, arguments->line.ns.data, arguments->line.ns.len);
+        jsonout_raw(&line, " ", 1);
+        jsonout_escaped(&line, arguments->prefix.data, arguments->prefix.len);
+        printf("%.*s*: %llu fence%s reset\n", (int)line.len, line.text == NULL ? "" : line.text,
+               (unsigned long long)count, count == 1 ? "" : "s");
+    }
+    jsonout_free(&line);
+}
+
+/* Page by page: a reset of many takes no memory for all, and each has its record. A page in which nothing was reset is
+ * the last: keys that come while it runs are not chased. */
+static int reset_all(const struct arguments *arguments)
+{
+    struct page *page = calloc(1, sizeof *page);
+    uint64_t total = 0;
+    size_t done = 0;
+    int status = COMMAND_DONE;
+    if (page == NULL) {
+        command_complain("fences", "out of memory");
+        return COMMAND_STORE;
+    }
+    page->filter = (struct fence_filter){.ns = arguments->line.ns, .prefix = arguments->prefix, .limit = PAGE};
+    do {
+        page->count = done = 0;
+        for (size_t i = 0; i < PAGE; i++)
+            page->record[i] = (struct audit_record){.ns = arguments->line.ns, .reason = arguments->reason};
+        status = place_read(&arguments->line.place, read_page, page);
+        if (status == COMMAND_DONE && page->count > 0)
+            status = place_reset(&arguments->line.place, page->record, page->count, &done);
+        total += done;
+    } while (status == COMMAND_DONE && done > 0);
+    free(page);
+    if (status == COMMAND_DONE && total == 0) {
+        command_complain("fences", "no fence matches");
+        return COMMAND_REFUSED;
+    }
+    print_count(arguments, total);
+    if (!command_flush("fences"))
+        status = COMMAND_STORE;
+    return status;
+}
+
 /* ---- arguments ---- */
+
+static const char *one_or_many(const struct command_line *line)
+{
+    const struct arguments *arguments = (const struct arguments *)line;
+    bool key = arguments->key.data != NULL, prefix = arguments->prefix.data != NULL;
+    return line->action == ACTION_RESET && key == prefix ? "reset needs a KEY or --prefix P, and one of them only"
+                                                         : NULL;
+}
 
 static const char *take_key(void *arguments, struct slice value)
 {
@@ -198,7 +285,8 @@ static const char *take_reason(void *arguments, struct slice value)
 #define CHANGES (ACTION(ACTION_RAISE) | ACTION(ACTION_RESET))
 
 static const struct command_option options[] = {
-    {"prefix", "P", "keys that begin with P", .at = AT(prefix), .actions = ACTION(ACTION_LIST), .take = take_key},
+    {"prefix", "P", "keys that begin with P", .at = AT(prefix), .actions = ACTION(ACTION_LIST) | ACTION(ACTION_RESET),
+     .take = take_key},
     {"reason", "R", "why it is changed; goes into the audit", .at = AT(reason), .actions = CHANGES, .needed = CHANGES,
      .take = take_reason},
 };
@@ -209,9 +297,10 @@ static const struct command_action actions[] = {
     [ACTION_RAISE] = {"raise",
                       {{"KEY", AT(key), .take = take_key}, {"TOKEN", .take = take_token}},
                       "shut out everything below TOKEN, at once"},
-    [ACTION_RESET] = {"reset",
-                      {{"KEY", AT(key), .take = take_key}},
-                      "forget a fence: only when no stale worker can be alive, it would be let through"},
+    [ACTION_RESET] =
+        {"reset",
+         {{"KEY", AT(key), .optional = true, .take = take_key}},
+         "forget a fence, or all that --prefix names: only when no stale worker can be alive, it would be let through"},
 };
 
 static int run(struct command_line *line)
@@ -219,6 +308,8 @@ static int run(struct command_line *line)
     const struct arguments *arguments = (const struct arguments *)line;
     if (line->ns.data == NULL && line->action != ACTION_LIST)
         line->ns = (struct slice){"default", 7};
+    if (line->action == ACTION_RESET && arguments->prefix.data != NULL)
+        return reset_all(arguments);
     return line->action == ACTION_RAISE || line->action == ACTION_RESET ? change(arguments) : show(arguments);
 }
 
@@ -235,5 +326,6 @@ const struct command command_fences = {
     .options = options,
     .option_count = sizeof options / sizeof options[0],
     .size = sizeof(struct arguments),
+    .judge = one_or_many,
     .run = run,
 };

@@ -131,12 +131,13 @@ int place_read(const struct store_place *place, enum store_error (*read)(struct 
 
 struct direct {
     struct store_op op;
-    sem_t done;
+    sem_t all;   /* of the first of several; counts those that are done */
+    sem_t *done; /* that one */
 };
 
 static void on_done(struct store_op *op) /* writer thread */
 {
-    sem_post(&((struct direct *)op)->done);
+    sem_post(((struct direct *)op)->done);
 }
 
 static void on_notice(void *arg, enum store_notice weight, const char *text)
@@ -194,32 +195,67 @@ static int judge(const struct store_place *place, struct store *store, const str
     return COMMAND_DONE;
 }
 
-/* False: a gateway has the store; else *status says how it went. */
-static bool change_directly(const struct store_place *place, struct direct *direct, struct jsonout *out, int *status)
+/* Opens the store to change it. False: a gateway has it (*status stays), or it can't be opened (*status says so). */
+static bool open_to_change(const struct store_place *place, struct store_place *said, struct store **store, int *status)
 {
-    struct store *store = NULL;
     char why[WHY_CAP] = "";
-    struct store_place said = *place;
     struct store_options options = {
         .path = place->path,
         .max_size = place->config == NULL ? SIZE_UNTOLD : place->config->store_max_size,
         .drop_oldest = place->config != NULL && place->config->audit_drop_oldest,
         .notice = on_notice,
-        .notice_arg = &said,
+        .notice_arg = said,
     };
-    enum store_error error = store_open(&options, &store, why, sizeof why);
-    if (error == STORE_BUSY)
-        return false;
-    if (error != STORE_OK) {
+    *said = *place;
+    enum store_error error = store_open(&options, store, why, sizeof why);
+    if (error == STORE_OK)
+        admin_address_remove(place->path); /* of a gateway that was killed */
+    else if (error != STORE_BUSY)
         *status = place_complain(place, error, why);
-        return true;
+    return error == STORE_OK;
+}
+
+/* All of one batch, if they fit: one sync. `direct` has room for them and one semaphore for all, in the first. */
+static void run_directly(struct store *store, struct direct *direct, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        direct[i].op.done = on_done;
+        direct[i].done = &direct[0].all;
+        store_submit(store, &direct[i].op);
     }
-    admin_address_remove(place->path); /* of a gateway that was killed */
-    direct->op.done = on_done;
-    store_submit(store, &direct->op);
-    while (sem_wait(&direct->done) != 0)
-        continue;
+    for (size_t i = 0; i < count; i++)
+        while (sem_wait(&direct[0].all) != 0)
+            continue;
+}
+
+/* False: a gateway has the store; else *status says how it went. */
+static bool change_directly(const struct store_place *place, struct direct *direct, struct jsonout *out, int *status)
+{
+    struct store *store = NULL;
+    struct store_place said;
+    if (!open_to_change(place, &said, &store, status))
+        return *status != COMMAND_DONE;
+    run_directly(store, direct, 1);
     *status = judge(place, store, &direct->op, out);
+    store_close(&store);
+    return true;
+}
+
+/* The same for resets; one whose fence is not there is passed over. */
+static bool reset_directly(const struct store_place *place, struct direct *direct, size_t count, size_t *done,
+                           int *status)
+{
+    struct store *store = NULL;
+    struct store_place said;
+    struct jsonout none = {0};
+    if (!open_to_change(place, &said, &store, status))
+        return *status != COMMAND_DONE;
+    run_directly(store, direct, count);
+    for (size_t i = 0; i < count && *status == COMMAND_DONE; i++) {
+        if (direct[i].op.error != STORE_NOT_FOUND)
+            *status = judge(place, store, &direct[i].op, &none);
+        *done += direct[i].op.error == STORE_OK;
+    }
     store_close(&store);
     return true;
 }
@@ -314,15 +350,17 @@ static bool load_token(const struct store_place *place, struct admin_token *toke
     return loaded;
 }
 
-/* False: it can't be reached (yet); else *status says how it went. */
+/* False: it can't be reached (yet); else *status says how it went, and *http the answer's status. A 404 is said unless
+ * `absent_is_fine`. */
 static bool change_by_gateway(const struct store_place *place, enum store_op_kind kind,
-                              const struct audit_record *record, struct jsonout *out, int *status)
+                              const struct audit_record *record, bool absent_is_fine, struct jsonout *out, long *http,
+                              int *status)
 {
     static const char *const methods[] = {[STORE_RAISE] = "PUT", [STORE_RESET] = "DELETE", [STORE_RESOLVE] = "POST"};
     char address[ADMIN_ADDRESS_CAP], why[128], text[WHY_CAP];
     struct admin_token token;
     struct jsonout target = {0}, body = {0};
-    long http = 0;
+    *http = 0;
     if (!admin_address_read(place->path, address))
         return false;
     if (!load_token(place, &token, text)) {
@@ -334,17 +372,17 @@ static bool change_by_gateway(const struct store_place *place, enum store_op_kin
     snprintf(why, sizeof why, "out of memory");
     if (!target.failed && !body.failed) {
         struct client_call call = {address, token.text, methods[kind], target.text, body.len == 0 ? NULL : body.text};
-        result = client_call(&call, &http, out, why, sizeof why);
+        result = client_call(&call, http, out, why, sizeof why);
     }
     admin_token_clear(&token);
     jsonout_free(&target);
     jsonout_free(&body);
     if (result == CLIENT_UNREACHABLE)
         return false;
-    if (result == CLIENT_ANSWERED && (http == 200 || http == 204))
+    if (result == CLIENT_ANSWERED && (*http == 200 || *http == 204 || (*http == 404 && absent_is_fine)))
         return true;
     if (result == CLIENT_ANSWERED) {
-        *status = explain_status(place, http, out);
+        *status = explain_status(place, *http, out);
     } else {
         snprintf(text, sizeof text, "the running gateway at %s: %s; whether it was done is not known", address, why);
         *status = fail(place, COMMAND_STORE, text);
@@ -365,27 +403,72 @@ static bool store_there(const struct store_place *place, int *status)
     return true;
 }
 
+/* Waits a moment for whoever has the store. False: for long enough. */
+static bool wait_for_place(const struct store_place *place, uint64_t end, int *status)
+{
+    const struct timespec pause = {0, PAUSE_MS * 1000000L};
+    if (monotonic_ms() < end) {
+        nanosleep(&pause, NULL);
+        return true;
+    }
+    *status = fail(place, COMMAND_STORE,
+                   "the store is in use by another process, and no running gateway can be reached; run this "
+                   "where the gateway runs (in its container, as its user)");
+    return false;
+}
+
 int place_change(const struct store_place *place, enum store_op_kind kind, const struct audit_record *record,
                  struct jsonout *out)
 {
     struct direct direct = {.op = {.kind = kind, .record = *record}};
     uint64_t end = monotonic_ms() + PATIENCE_MS;
     int status = COMMAND_DONE;
+    long http;
     if (!store_there(place, &status))
         return status;
-    if (sem_init(&direct.done, 0, 0) != 0)
+    if (sem_init(&direct.all, 0, 0) != 0)
         return fail(place, COMMAND_STORE, "cannot make a semaphore");
-    while (!change_directly(place, &direct, out, &status) && !change_by_gateway(place, kind, record, out, &status)) {
-        const struct timespec pause = {0, PAUSE_MS * 1000000L};
-        if (monotonic_ms() >= end) {
-            status = fail(place, COMMAND_STORE,
-                          "the store is in use by another process, and no running gateway can be reached; run this "
-                          "where the gateway runs (in its container, as its user)");
-            break;
-        }
-        nanosleep(&pause, NULL);
+    while (!change_directly(place, &direct, out, &status) &&
+           !change_by_gateway(place, kind, record, false, out, &http, &status) && wait_for_place(place, end, &status))
+        continue;
+    sem_destroy(&direct.all);
+    return status;
+}
+
+/* False: the gateway can't be reached (yet). */
+static bool reset_by_gateway(const struct store_place *place, const struct audit_record *records, size_t count,
+                             size_t *at, size_t *done, int *status)
+{
+    for (; *at < count && *status == COMMAND_DONE; ++*at) {
+        struct jsonout answer = {0};
+        long http;
+        bool reached = change_by_gateway(place, STORE_RESET, &records[*at], true, &answer, &http, status);
+        jsonout_free(&answer);
+        if (!reached)
+            return false;
+        *done += *status == COMMAND_DONE && http == 204;
     }
-    sem_destroy(&direct.done);
+    return true;
+}
+
+int place_reset(const struct store_place *place, const struct audit_record *records, size_t count, size_t *done)
+{
+    uint64_t end = monotonic_ms() + PATIENCE_MS;
+    size_t at = 0; /* those before it were reset by the gateway */
+    int status = COMMAND_DONE;
+    struct direct *direct = calloc(count, sizeof *direct);
+    *done = 0;
+    if (direct == NULL || sem_init(&direct[0].all, 0, 0) != 0) {
+        free(direct);
+        return fail(place, COMMAND_STORE, "out of memory");
+    }
+    for (size_t i = 0; i < count; i++)
+        direct[i].op = (struct store_op){.kind = STORE_RESET, .record = records[i]};
+    while (!(at == 0 && reset_directly(place, direct, count, done, &status)) &&
+           !reset_by_gateway(place, records, count, &at, done, &status) && wait_for_place(place, end, &status))
+        continue;
+    sem_destroy(&direct[0].all);
+    free(direct);
     return status;
 }
 

@@ -33,6 +33,10 @@ int place_read(const struct store_place *place, enum store_error (*read)(struct 
 int place_change(const struct store_place *place, enum store_op_kind kind, const struct audit_record *record,
                  struct jsonout *out);
 
+/* Resets the fences that count (1 at least) records name, in the same way; one that is not there is passed over. *done
+ * counts those that were, also when it ends early. */
+int place_reset(const struct store_place *place, const struct audit_record *records, size_t count, size_t *done);
+
 /* What the gateway that serves this store answers to a GET of {ns}/{key} under /v1/fences with `rest` behind it. False,
  * with nothing said and *out empty: none serves it, or it did not answer 200. */
 bool place_ask(const struct store_place *place, struct slice ns, struct slice key, const char *rest,

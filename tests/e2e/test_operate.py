@@ -630,3 +630,36 @@ def test_a_missing_configuration_is_usage(tmp_path):
         assert run(*words, "-c", tmp_path / "none.json").returncode == 2
         assert run(*words).returncode == 2
         assert run(*words[:1], "--help").returncode == 0
+
+
+# -- many fences at once
+
+
+@pytest.mark.parametrize("served", [True, False], ids=["beside a gateway", "without one"])
+def test_all_fences_with_a_prefix_are_reset(launch, new_partner, mark, served):
+    partner = new_partner()
+    gw = launch([route(partner), route(partner, name="other", path="/other", namespace="other")])
+    count = 1203  # more than a page
+    for number in range(count):
+        assert put(gw, f"{mark}-a-{number}", 7).status == 200
+    for path in ("/pay", "/other"):
+        expect.relayed(gw.call(f"{path}/{mark}", 9, f"{mark}-b"))
+    expect.relayed(gw.call(f"/other/{mark}", 9, f"{mark}-a-1"))
+    if not served:
+        gw.stop()
+    told = gw.command("fences", "reset", "--prefix", f"{mark}-a-", "--reason", "a load test", "--json")
+    assert told.returncode == 0 and json.loads(told.stdout) == {"namespace": "default", "prefix": f"{mark}-a-", "reset": count}, told
+    none = gw.command("fences", "reset", "--prefix", f"{mark}-a-", "--reason", "again")
+    assert none.returncode == 1 and "no fence matches" in none.stderr
+    left = [json.loads(line) for line in gw.command("fences", "list", "--prefix", mark, "--json").stdout.splitlines()]
+    assert sorted((f["namespace"], f["key"]) for f in left) == [("default", f"{mark}-b"), ("other", f"{mark}-a-1"), ("other", f"{mark}-b")]
+    records = [json.loads(line) for line in gw.command("audit", "--kind", "reset", "--limit", 10_000, "--json").stdout.splitlines()]
+    assert len(records) == count and {(r["reason"], r["highest"]) for r in records} == {("a load test", "7")}
+    assert {r["key"] for r in records} == {f"{mark}-a-{number}" for number in range(count)}
+
+
+@pytest.mark.parametrize("words", [("k", "--prefix", "k"), ()])
+def test_a_reset_names_a_key_or_a_prefix(launch, partner, words):
+    gw = launch(route(partner))
+    told = gw.command("fences", "reset", *words, "--reason", "r")
+    assert told.returncode == 2 and "--prefix" in told.stderr
