@@ -68,6 +68,7 @@ struct config_route {
     bool equal_allowed;
     const char *const *unfenced_methods; /* NULL-terminated, case-sensitive */
     uint64_t max_jump;                   /* 0: absent */
+    unsigned new_keys_per_second;        /* 0: absent */
     const char *token_header, *key_header;
     unsigned stale_status, missing_status;
     bool ledger_effects; /* "effects" true, "drops" false */

@@ -29,11 +29,30 @@ static const char *const ledgers[] = {"drops", "effects", NULL};
 
 #define AT(member) offsetof(struct config_route, member)
 
+/* Without the key there is no such limit; with it, even empty, the members count. */
+static void read_if_there(struct conf_reader *reader, const struct conf_where *at, json_t *value,
+                          const struct conf_field *field, void *to)
+{
+    if (value != NULL)
+        conf_read_object(reader, at, value, field, to);
+}
+
+static const struct conf_field new_keys_fields[] = {
+    {.name = "per_second",
+     .read = conf_read_number,
+     .offset = AT(new_keys_per_second),
+     .min = 1,
+     .max = 1000000,
+     .required = true},
+    {0},
+};
+
 static const struct conf_field fence_fields[] = {
     {.name = "mode", .read = conf_read_choice, .offset = AT(mode), .choices = modes, .fallback = FENCE_ENFORCE},
     {.name = "equal", .read = conf_read_switch, .offset = AT(equal_allowed), .choices = equals, .fallback = 1},
     {.name = "unfenced_methods", .read = conf_read_methods, .offset = AT(unfenced_methods)},
     {.name = "max_jump", .read = conf_read_max_jump, .offset = AT(max_jump)},
+    {.name = "new_keys", .read = read_if_there, .fields = new_keys_fields},
     {.name = "token_header", .read = conf_read_fence_header, .offset = AT(token_header), .text = "Fencing-Token"},
     {.name = "key_header", .read = conf_read_fence_header, .offset = AT(key_header), .text = "Workflow-Key"},
     {0},
@@ -83,14 +102,6 @@ static const struct conf_field tls_fields[] = {
     {.name = "key_file", .read = conf_read_private_key, .offset = AT(tls_key_file)},
     {0},
 };
-
-/* Without the key there is no breaker; with it, even empty, the members have their defaults. */
-static void read_breaker(struct conf_reader *reader, const struct conf_where *at, json_t *value,
-                         const struct conf_field *field, void *to)
-{
-    if (value != NULL)
-        conf_read_object(reader, at, value, field, to);
-}
 
 /* A webhook's request names its target; every other route has a partner. */
 static void read_upstream(struct conf_reader *reader, const struct conf_where *at, json_t *value,
@@ -155,7 +166,7 @@ static const struct conf_field route_fields[] = {
     {.name = "timeout", .read = conf_read_object, .fields = timeout_fields},
     {.name = "retry_connect", .read = conf_read_number, .offset = AT(retry_connect), .max = 10},
     {.name = "in_flight", .read = conf_read_number, .offset = AT(in_flight), .min = 1, .max = 1000000},
-    {.name = "breaker", .read = read_breaker, .fields = breaker_fields},
+    {.name = "breaker", .read = read_if_there, .fields = breaker_fields},
     {.name = "request_headers", .read = conf_read_object, .fields = header_fields},
     {.name = "forward_fencing_headers", .read = conf_read_bool, .offset = AT(forward_fencing_headers)},
     {.name = "tls", .read = conf_read_object, .fields = tls_fields},

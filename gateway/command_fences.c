@@ -254,12 +254,15 @@ static int reset_all(const struct arguments *arguments)
 
 /* ---- arguments ---- */
 
-static const char *one_or_many(const struct command_line *line)
+static bool one_or_many(const struct command_line *line, struct jsonout *complaint)
 {
+    static const char text[] = "reset needs a KEY or --prefix P, and one of them only";
     const struct arguments *arguments = (const struct arguments *)line;
     bool key = arguments->key.data != NULL, prefix = arguments->prefix.data != NULL;
-    return line->action == ACTION_RESET && key == prefix ? "reset needs a KEY or --prefix P, and one of them only"
-                                                         : NULL;
+    if (line->action != ACTION_RESET || key != prefix)
+        return true;
+    jsonout_raw(complaint, text, sizeof text - 1);
+    return false;
 }
 
 static const char *take_key(void *arguments, struct slice value)

@@ -93,6 +93,12 @@ static void decide(struct request *request)
     }
     if (!content_stands(request))
         return;
+    bool new_key = fence.token == 0 || fence.floor;
+    if (new_key && !route_takes_new_key(request->route, request->worker->now_us)) {
+        request_tell_limit(request, "the route's fence.new_keys");
+        turn_down(request, REASON_OVERLOADED);
+        return;
+    }
     request->raises = fence.token != 0 && request->token > fence.token;
     if (route->ledger_effects || (reason == REASON_NONE && request->token > fence.token))
         admit(request);

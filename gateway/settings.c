@@ -33,6 +33,7 @@ struct settings *settings_new(const struct config *config)
         route->config = &config->routes[i];
         metrics_use(route->metrics, true);
         atomic_init(&route->in_flight, 0);
+        atomic_init(&route->new_keys_us, 0);
         pthread_mutex_init(&route->breaker_mutex, NULL);
     }
     return settings;
@@ -115,4 +116,23 @@ void breaker_withdraw(struct route_state *route)
     pthread_mutex_lock(&route->breaker_mutex);
     route->probing = false;
     pthread_mutex_unlock(&route->breaker_mutex);
+}
+
+/* A second's worth may come at once. Each that comes moves the time on by its share of a second; a virtual clock, so
+ * that one word is all there is to share. */
+bool route_takes_new_key(struct route_state *route, uint64_t now_us)
+{
+    const uint64_t second_us = 1000000;
+    unsigned limit = route->config->new_keys_per_second;
+    if (limit == 0)
+        return true;
+    unsigned long long paid = atomic_load_explicit(&route->new_keys_us, memory_order_relaxed), next;
+    do {
+        unsigned long long from = paid > now_us ? paid : now_us;
+        next = from + second_us / limit;
+        if (next > now_us + second_us)
+            return false;
+    } while (!atomic_compare_exchange_weak_explicit(&route->new_keys_us, &paid, next, memory_order_relaxed,
+                                                    memory_order_relaxed));
+    return true;
 }

@@ -27,6 +27,7 @@ struct route_state {
     uint64_t open_until_ms; /* monotonic; 0: closed */
     bool probing;           /* after open_for one call was let through and has not ended */
     struct log_rate tls_told;
+    atomic_ullong new_keys_us; /* monotonic: when the keys let in so far are paid for at new_keys.per_second */
 };
 
 struct settings {
@@ -48,5 +49,8 @@ enum breaker_answer breaker_admit(struct route_state *route, uint64_t now_ms, un
 void breaker_result(struct route_state *route, uint64_t now_ms, bool probe, bool failed); /* of any call */
 /* A probe was refused before it reached the partner and says nothing about it: another may try. */
 void breaker_withdraw(struct route_state *route);
+
+/* May a call make a new key now? One that may is counted. Any thread. */
+bool route_takes_new_key(struct route_state *route, uint64_t now_us) __attribute__((warn_unused_result));
 
 #endif

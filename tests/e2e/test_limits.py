@@ -144,6 +144,25 @@ def test_a_route_holds_half_of_the_places_unless_it_says_otherwise(launch, partn
         expect.relayed(call.result(10))
 
 
+def test_new_keys_are_limited_and_known_ones_go_on(launch, partner, mark):
+    fence = {"new_keys": {"per_second": 1}}
+    gw = launch([route(partner, fence=fence), route(partner, name="watch", path="/watch", fence=fence | {"mode": "observe"}),
+                 route(partner, name="free", path="/free")])
+    for path in ("/pay", "/watch"):
+        expect.relayed(gw.call(f"{path}/{mark}", 5, f"{mark}-known-{path[1:]}"))
+        expect.relayed(gw.call(f"/free/{mark}", 5, f"{mark}-known-{path[1:]}"))
+        answers = [gw.call(f"{path}/{mark}", 5, f"{mark}-{path[1:]}-{i}") for i in range(20)]
+        refused = [answer for answer in answers if answer.status == 503]
+        assert refused
+        for answer in refused:
+            expect.refusal(answer, 503, "overloaded")
+            assert "new_keys" in answer.json["detail"] and answer.get("Retry-After")
+        assert gw.fence(f"{mark}-{path[1:]}-{answers.index(refused[0])}") is None
+        for token in range(5, 25):
+            expect.relayed(gw.call(f"{path}/{mark}", token, f"{mark}-known-{path[1:]}"))
+    expect.relayed(gw.call(f"/free/{mark}", 5, f"{mark}-other"))
+
+
 def test_one_after_the_other_needs_room_for_one(launch, partner, mark):
     """Who has its answer may call again at once: the place is free by then."""
     gw = launch([route(partner, in_flight=1)], limits={"in_flight": 1})

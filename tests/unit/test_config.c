@@ -37,6 +37,7 @@ static void check_route_defaults(const struct config_route *route)
     assert_int_equal(route->total_timeout_ms, 60000);
     assert_int_equal(route->retry_connect, 0);
     assert_int_equal(route->in_flight, 5000);
+    assert_int_equal(route->new_keys_per_second, 0);
     assert_int_equal(route->breaker_failures, 0);
     assert_int_equal(route->breaker_open_ms, 0);
     assert_int_equal(route->set_header_count, 0);
@@ -102,7 +103,8 @@ static void every_setting_arrives(void **state)
         "'routes': [{'name': 'r', 'kind': 'http', 'path': '/', 'host': 'Stripe.Internal.:8443',"
         " 'upstream': 'HTTPS://API.Stripe.COM:443/V1/', 'namespace': 'ns-1', 'strip_path': false,"
         " 'fence': {'mode': 'observe', 'equal': 'reject', 'unfenced_methods': ['GET', 'M-SEARCH'],"
-        "           'max_jump': '18446744073709551615', 'token_header': 'X-T', 'key_header': 'X-K'},"
+        "           'max_jump': '18446744073709551615', 'new_keys': {'per_second': 9}, 'token_header': 'X-T', "
+        "'key_header': 'X-K'},"
         " 'stale_status': 400, 'missing_status': 499, 'ledger': 'drops', 'on_supersede': 'abort', 'drain_timeout': "
         "'1m',"
         " 'timeout': {'connect': '7ms', 'total': '3s'}, 'retry_connect': 10, 'in_flight': 5,"
@@ -162,6 +164,7 @@ static void every_setting_arrives(void **state)
     assert_int_equal(route->total_timeout_ms, 3000);
     assert_int_equal(route->retry_connect, 10);
     assert_int_equal(route->in_flight, 5);
+    assert_int_equal(route->new_keys_per_second, 9);
     assert_int_equal(route->breaker_failures, 7);
     assert_int_equal(route->breaker_open_ms, 8000);
     assert_int_equal(route->set_header_count, 3);

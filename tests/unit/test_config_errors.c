@@ -137,6 +137,10 @@ static void bad_route(void **state)
         {FENCE("'mode': false"), "$.routes[0].fence.mode: expected \"enforce\", \"observe\" or \"off\", got false|"},
         {FENCE("'moed': 'off'"), "$.routes[0].fence.moed: unknown key \"moed\", did you mean \"mode\"?|"},
         {FENCE("'equal': 'deny'"), "$.routes[0].fence.equal: expected \"reject\" or \"allow\", got \"deny\"|"},
+        {FENCE("'new_keys': {}"), "$.routes[0].fence.new_keys: \"per_second\" is required|"},
+        {FENCE("'new_keys': {'per_second': 0}"),
+         "$.routes[0].fence.new_keys.per_second: expected a whole number from 1"},
+        {FENCE("'new_keys': 5"), "$.routes[0].fence.new_keys: expected an object, got a number|"},
         {FENCE("'max_jump': 1000000"), "$.routes[0].fence.max_jump: expected a string of digits from \"1\" to "
                                        "\"18446744073709551615\" (as a JSON number "
                                        "it could be rounded), got 1000000|"},

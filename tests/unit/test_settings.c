@@ -48,6 +48,30 @@ static void fail_at(uint64_t now_ms, unsigned times)
     }
 }
 
+static unsigned keys_taken(uint64_t now_us, unsigned tried)
+{
+    unsigned taken = 0;
+    for (unsigned i = 0; i < tried; i++)
+        taken += route_takes_new_key(&route, now_us);
+    return taken;
+}
+
+static void new_keys_a_second(void **state)
+{
+    (void)state;
+    assert_int_equal(keys_taken(5000000, 1000), 1000); /* no limit */
+    limits.new_keys_per_second = 10;
+    assert_int_equal(keys_taken(5000000, 100), 10);
+    assert_int_equal(keys_taken(5099999, 100), 0);
+    assert_int_equal(keys_taken(5100000, 100), 1);
+    assert_int_equal(keys_taken(5400000, 100), 3);
+    assert_int_equal(keys_taken(60000000, 100), 10); /* no more is saved up */
+    limits.new_keys_per_second = 1;
+    assert_int_equal(keys_taken(80000000, 100), 1);
+    assert_int_equal(keys_taken(80999999, 100), 0);
+    assert_int_equal(keys_taken(81000000, 100), 1);
+}
+
 static void absent(void **state)
 {
     (void)state;
@@ -261,6 +285,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BREAKER(absent),
+        BREAKER(new_keys_a_second),
         BREAKER(opens_after_so_many_failures),
         BREAKER(one_failure_is_enough_if_told_so),
         BREAKER(only_failures_in_a_row_count),
