@@ -98,6 +98,10 @@ static enum reason judge_load(struct request *request)
         return overloaded(request, "limits.in_flight");
     if (atomic_load_explicit(&request->route->in_flight, memory_order_relaxed) >= limit)
         return overloaded(request, "the route's in_flight");
+    if (breaker_is_open(request->route, request->worker->now_ms, &request->retry_after)) {
+        request_tell_breaker(request);
+        return REASON_OVERLOADED;
+    }
     return REASON_NONE;
 }
 

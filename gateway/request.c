@@ -121,6 +121,12 @@ enum reason request_tell_client(struct request *request, enum reason reason, con
     return reason;
 }
 
+void request_tell_breaker(struct request *request)
+{
+    snprintf(request->detail, sizeof request->detail,
+             "The route's breaker is open: the partner has failed several times in a row.");
+}
+
 void request_tell_limit(struct request *request, const char *limit)
 {
     snprintf(request->detail, sizeof request->detail, "A limit is reached: %s. Try again in a moment.", limit);

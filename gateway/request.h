@@ -191,6 +191,7 @@ void request_call_ended(struct request *request, enum call_end end, const char *
 void request_looked(struct request *request, enum call_end end);
 
 /* Names the limit that an `overloaded` answer is about. */
+void request_tell_breaker(struct request *request); /* the sentence for a call that an open breaker refuses */
 void request_tell_limit(struct request *request, const char *limit);
 void request_body_free(struct request *request); /* and its share of limits.buffered */
 

@@ -145,8 +145,7 @@ static bool take_place(struct request *request)
             atomic_fetch_add_explicit(&gateway->unsettled, 1, memory_order_relaxed);
             return true;
         }
-        snprintf(request->detail, sizeof request->detail,
-                 "The route's breaker is open: the partner has failed several times in a row.");
+        request_tell_breaker(request);
     } else {
         request_tell_limit(request, all < most ? "the route's in_flight" : "limits.in_flight");
     }

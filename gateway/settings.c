@@ -60,22 +60,38 @@ void settings_unref(struct settings **settings)
     free(gone);
 }
 
+/* With the mutex held. */
+static enum breaker_answer ask_breaker(const struct route_state *route, uint64_t now_ms, unsigned *retry_after_s)
+{
+    if (route->open_until_ms == 0)
+        return BREAKER_CLOSED;
+    bool over = now_ms >= route->open_until_ms;
+    if (over && !route->probing)
+        return BREAKER_PROBE;
+    *retry_after_s = over ? 1 : (unsigned)((route->open_until_ms - now_ms + 999) / 1000);
+    return BREAKER_OPEN;
+}
+
 enum breaker_answer breaker_admit(struct route_state *route, uint64_t now_ms, unsigned *retry_after_s)
 {
-    enum breaker_answer answer = BREAKER_CLOSED;
     if (route->config->breaker_failures == 0)
-        return answer;
+        return BREAKER_CLOSED;
     pthread_mutex_lock(&route->breaker_mutex);
-    if (route->open_until_ms != 0) {
-        bool over = now_ms >= route->open_until_ms;
-        answer = over && !route->probing ? BREAKER_PROBE : BREAKER_OPEN;
-        if (answer == BREAKER_PROBE)
-            route->probing = true;
-        else
-            *retry_after_s = over ? 1 : (unsigned)((route->open_until_ms - now_ms + 999) / 1000);
-    }
+    enum breaker_answer answer = ask_breaker(route, now_ms, retry_after_s);
+    if (answer == BREAKER_PROBE)
+        route->probing = true;
     pthread_mutex_unlock(&route->breaker_mutex);
     return answer;
+}
+
+bool breaker_is_open(struct route_state *route, uint64_t now_ms, unsigned *retry_after_s)
+{
+    if (route->config->breaker_failures == 0)
+        return false;
+    pthread_mutex_lock(&route->breaker_mutex);
+    enum breaker_answer answer = ask_breaker(route, now_ms, retry_after_s);
+    pthread_mutex_unlock(&route->breaker_mutex);
+    return answer == BREAKER_OPEN;
 }
 
 static void tell_breaker(const struct config_route *route, bool open)

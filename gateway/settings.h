@@ -46,6 +46,8 @@ enum breaker_answer { BREAKER_CLOSED, BREAKER_PROBE, BREAKER_OPEN };
 /* The breaker of a route. OPEN: refused, *retry_after_s is set. PROBE: the one call that is let through after open_for;
  * breaker_result() or breaker_withdraw() must follow for it. */
 enum breaker_answer breaker_admit(struct route_state *route, uint64_t now_ms, unsigned *retry_after_s);
+/* Would it be OPEN? For what is refused anyway: nothing is let through. */
+bool breaker_is_open(struct route_state *route, uint64_t now_ms, unsigned *retry_after_s);
 void breaker_result(struct route_state *route, uint64_t now_ms, bool probe, bool failed); /* of any call */
 /* A probe was refused before it reached the partner and says nothing about it: another may try. */
 void breaker_withdraw(struct route_state *route);

@@ -282,6 +282,19 @@ def test_the_breaker_opens_and_lets_one_call_through_later(launch, partner, mark
     expect.relayed(gw.call(f"/pay/{mark}-good", 5, mark))
 
 
+@pytest.mark.parametrize("token,headers", [
+    (None, []), ("x", []), (4, []), (4, [("Expect", "100-continue"), ("Content-Length", 10)]),
+], ids=["missing", "malformed", "stale", "stale-early"])
+def test_an_open_breaker_comes_before_token_and_key(launch, partner, mark, token, headers):
+    gw = launch(route(partner, breaker={"failures": 1, "open_for": "1h"}))
+    partner.on(mark, lambda exchange: exchange.reply(500, b"ok"))
+    assert gw.call(f"/pay/{mark}", 5, mark).status == 500
+    answer = gw.call(f"/pay/{mark}", token, mark, headers=headers)
+    assert (answer.status, answer.reason, answer.effect) == (503, "overloaded", "not-sent"), answer
+    assert int(answer.get("Retry-After")) > 3000
+    assert len(partner.seen(mark)) == 1
+
+
 # -- time
 
 
