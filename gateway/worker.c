@@ -26,7 +26,13 @@
 #include "gateway/upstream.h"
 #include "store/store.h"
 
-enum { EVENTS_PER_TURN = 256, SHORT_TURNS = 128, LISTEN_BACKLOG = 4096, PAUSE_MS = 100 };
+enum {
+    EVENTS_PER_TURN = 256,
+    SHORT_TURNS = 128, /* that filled the list: each descriptor has been in it */
+    HUNGRY_COST = 4,   /* of those, for a turn that left only bytes: 32 such turns empty a socket's buffer, 6 MiB */
+    LISTEN_BACKLOG = 4096,
+    PAUSE_MS = 100,
+};
 
 #if defined(__SANITIZE_ADDRESS__)
 enum { SPARE_REQUESTS = 0 }; /* reuse would hide a use after free */
@@ -256,12 +262,13 @@ static int wait_ms(struct worker *worker, uint64_t now_ms)
  * end. A wait that a signal broke off (SIGCONT does) tells of none, one that filled the list maybe not of all. */
 static void run_timers(struct worker *worker, uint64_t asked_ms, int count)
 {
-    bool all = count >= 0 && count < EVENTS_PER_TURN && !is_hungry(worker);
-    if (!all && worker->short_turns++ == 0)
+    bool listed = count >= 0 && count < EVENTS_PER_TURN, all = listed && !is_hungry(worker);
+    if (!all && worker->short_turns == 0)
         worker->short_since_ms = asked_ms;
-    if (!all && worker->short_turns < SHORT_TURNS)
+    if (!all && (worker->short_turns += listed ? HUNGRY_COST : 1) < SHORT_TURNS)
         return;
-    /* After so many, each that was ready at the first of them has had its turn. */
+    /* After so many, each that was ready at the first of them has had its turn. A partner that never stops talking
+     * makes every turn a short one: the limits of all others wait for these, and no longer. */
     timers_run(&worker->timers, all ? asked_ms : worker->short_since_ms);
     worker->short_turns = 0;
 }

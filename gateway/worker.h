@@ -67,7 +67,7 @@ struct worker {
     struct timers timers;
     uint64_t now_ms;         /* monotonic, of this turn */
     uint64_t now_us;         /* the same reading */
-    unsigned short_turns;    /* one after the other that did not read all that was ready */
+    unsigned short_turns;    /* one after the other that did not read all that was ready, weighted */
     uint64_t short_since_ms; /* the first of them */
     unsigned number;
     uint64_t requests;  /* seen so far: the last part of request_id in the log */

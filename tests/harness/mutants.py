@@ -50,7 +50,7 @@ MUTANTS = {
         "    if (!request->parked) {", "    if (!request->parked || request->waited_us > 0) {", KILL),
     "clock-before-socket": (
         "a time limit is believed before the sockets are read", "gateway/worker.c",
-        "bool all = count >= 0 && count < EVENTS_PER_TURN && !is_hungry(worker);", "bool all = true;\n    asked_ms = worker->now_ms;", PAUSE),
+        "bool listed = count >= 0 && count < EVENTS_PER_TURN, all = listed && !is_hungry(worker);", "bool listed = true, all = true;\n    asked_ms = worker->now_ms;", PAUSE),
     "clock-before-greeting": (
         "libcurl believes its limits before it reads", "gateway/worker.c",
         "    if (late_ms > PAUSE_MS)\n", "    if (late_ms > UINT32_MAX)\n", PAUSE),
