@@ -22,8 +22,9 @@ def serve_once(folder, upstream="http://127.0.0.1:1", store="store", **settings)
 
 
 def refused(status_and_lines, path):
-    """Exit 3 and one clear line that names the store."""
+    """Exit 3 and one clear line that names the store; one before it may say that the machine allows few descriptors."""
     status, lines = status_and_lines
+    lines = [line for line in lines if '"event":"open-files"' not in line]
     assert status == 3, lines
     assert len(lines) == 1, lines
     assert str(path) in lines[0], lines
