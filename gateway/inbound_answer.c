@@ -221,19 +221,13 @@ static struct problem problem_of(const struct request *request)
     return problem;
 }
 
-/* What stands in the way, as far as the store knows it now; NULL: it has passed, or it was a read that failed. */
+/* What stands in the way, as far as the store knows it now, else the request's own detail. */
 static const char *store_detail(const struct request *request, char *text, size_t cap)
 {
     struct store_health health;
     store_health(request->worker->gateway->store, &health);
-    if (health.reason == NULL && request->op.error == STORE_FULL) { /* the writer takes calls of known keys */
-        snprintf(text, cap,
-                 "Less than a tenth of store.max_size is left, which is kept for keys that have a fence: this "
-                 "key has none, so nothing was sent.");
-        return text;
-    }
     if (health.reason == NULL)
-        return NULL;
+        return request->detail[0] == '\0' ? NULL : request->detail;
     snprintf(text, cap, "Nothing can be recorded, so nothing was sent: %s. Repeat the call later.", health.reason);
     return text;
 }

@@ -132,6 +132,17 @@ void request_tell_limit(struct request *request, const char *limit)
     snprintf(request->detail, sizeof request->detail, "A limit is reached: %s. Try again in a moment.", limit);
 }
 
+bool request_lacks_room(struct request *request)
+{
+    struct store *store = gateway_of(request)->store;
+    bool lacks = store_writable(store) && !store_roomy(store);
+    if (lacks)
+        snprintf(request->detail, sizeof request->detail,
+                 "Less than a tenth of store.max_size is left, and is kept for current calls of known keys: nothing "
+                 "was sent.");
+    return lacks;
+}
+
 void request_body_free(struct request *request)
 {
     if (request->body == NULL)

@@ -193,6 +193,8 @@ void request_looked(struct request *request, enum call_end end);
 /* Names the limit that an `overloaded` answer is about. */
 void request_tell_breaker(struct request *request); /* the sentence for a call that an open breaker refuses */
 void request_tell_limit(struct request *request, const char *limit);
+/* Has the store no room for records of calls that the fence refuses, but for others? Then the detail says so. */
+bool request_lacks_room(struct request *request);
 void request_body_free(struct request *request); /* and its share of limits.buffered */
 
 /* -- called by worker -- */

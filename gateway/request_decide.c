@@ -87,6 +87,8 @@ static void decide(struct request *request)
     token_watch_arrived(metrics_watch(request->route->metrics), request->ns, request->key, request->token);
     enum reason reason =
         store_writable(gateway_of(request)->store) ? look_up(request, &fence) : REASON_STORE_UNAVAILABLE;
+    if (reason != REASON_NONE && request_lacks_room(request))
+        reason = REASON_STORE_UNAVAILABLE;
     if (reason == REASON_STORE_UNAVAILABLE || (reason != REASON_NONE && !request->observe)) {
         turn_down(request, reason);
         return;
@@ -167,6 +169,10 @@ void request_arrived(struct request *request)
         request_refuse(request, refusal);
         return;
     }
+    if (request->would_drop && request_lacks_room(request)) {
+        turn_down(request, REASON_STORE_UNAVAILABLE);
+        return;
+    }
     bool undecided = !request->fenced || request->would_drop; /* observe, without a usable token or key */
     if (undecided || join(request))
         proceed(request);
@@ -237,6 +243,7 @@ void request_on_admitted(struct request *request)
 {
     const struct store_op *op = &request->op;
     if (op->error != STORE_OK) {
+        (void)request_lacks_room(request);
         request->would_drop = false; /* nothing happened that a record could tell */
         request_settle(request, REASON_STORE_UNAVAILABLE, EFFECT_NOT_SENT);
         return;

@@ -79,8 +79,10 @@ void request_on_recorded(struct request *request)
 {
     if (request->op.error == STORE_OK)
         request->audit_id = request->op.audit_id;
-    else if (reason_table[request->reason].audit_kind == AUDIT_DROPPED)
+    else if (reason_table[request->reason].audit_kind == AUDIT_DROPPED) {
+        (void)request_lacks_room(request);
         request->reason = REASON_STORE_UNAVAILABLE; /* a drop that is not on disk is not told (G1) */
+    }
     request_answer(request);
     request_finish(request);
 }

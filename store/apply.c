@@ -286,6 +286,9 @@ bool batch_admit(struct batch *batch, struct store_op *op)
         record.time_ms = batch->now_ms;
     op->time_ms = record.time_ms;
     if (op->admit.undecided) {
+        op->error = batch->known_only ? STORE_FULL : STORE_OK;
+        if (op->error != STORE_OK)
+            return false;
         op->verdict = VERDICT_ACCEPTED;
         if (op->admit.intent)
             write_intent(batch, op, &record);
@@ -301,7 +304,7 @@ bool batch_admit(struct batch *batch, struct store_op *op)
     op->verdict = store_judge(&fence, op->record.token, op->admit.equal_allowed, op->admit.max_jump);
     bool refused = op->verdict != VERDICT_ACCEPTED;
     bool raised = !refused && record.token > fence.token;
-    if (raised && batch->known_only && !fence_has_entry(&batch->txn, key)) {
+    if (batch->known_only && (refused || (raised && !fence_has_entry(&batch->txn, key)))) {
         clear_results(op);
         op->error = STORE_FULL;
         return false;
@@ -328,6 +331,10 @@ void batch_record(struct batch *batch, struct store_op *op)
     clear_results(op);
     if (op->record.kind == 0) {
         op->error = STORE_FORMAT;
+        return;
+    }
+    if (batch->known_only && op->record.kind == AUDIT_DROPPED && op->record.effect_id == 0) {
+        op->error = STORE_FULL;
         return;
     }
     struct audit_record record = op->record;

@@ -20,7 +20,7 @@ struct batch {
     uint64_t now_ms;
     uint64_t begun_us;             /* monotonic */
     uint64_t next_id, first_id;    /* ids of this batch: first_id up to, not including, next_id */
-    bool known_only;               /* a call that would make a new key is STORE_FULL, and harms no other */
+    bool known_only;               /* drops, and all but current calls of known keys, are STORE_FULL */
     uint64_t resolved;             /* in-doubt effects that the batch closed */
     struct unresolved *unresolved; /* counts what it does to them; NULL: nobody counts */
 };

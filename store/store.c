@@ -233,6 +233,11 @@ bool store_writable(struct store *store)
     return store->writer && writer_writable(store->writer);
 }
 
+bool store_roomy(struct store *store)
+{
+    return store->writer && writer_roomy(store->writer);
+}
+
 void store_health(struct store *store, struct store_health *out)
 {
     if (store->writer)

@@ -232,6 +232,9 @@ struct store_unresolved {
 /* Any thread; in the order of the names. `each` must be short: the writer waits for it. */
 void store_unresolved(struct store *store, void (*each)(void *arg, const struct store_unresolved *route), void *arg);
 bool store_writable(struct store *store); /* health.writable alone, without a lock */
+/* False: what is left of the room is for current calls of known keys. New keys' calls are STORE_FULL, and so are
+ * drops and calls without a verdict. Any thread, without a lock. */
+bool store_roomy(struct store *store);
 
 /* Reads: straight from the engine's map, never blocked by the writer, only what is durable. */
 struct store_reader;

@@ -116,7 +116,7 @@ static enum told apply_one(struct batch *batch, struct store_op *op)
 size_t writer_apply(struct writer *w, struct batch *batch, bool reserve_only)
 {
     size_t applied = 0;
-    batch->known_only = w->refuse_keys;
+    batch->known_only = !writer_roomy(w);
     for (size_t i = 0; i < w->chunk_len && batch->txn.error == 0; i++) {
         struct store_op *op = w->chunk[i];
         w->told[i] = TOLD_NOTHING;
@@ -436,6 +436,11 @@ struct overlay *writer_overlay(struct writer *writer)
 bool writer_writable(struct writer *writer)
 {
     return atomic_load_explicit(&writer->writable, memory_order_acquire);
+}
+
+bool writer_roomy(struct writer *writer)
+{
+    return !atomic_load_explicit(&writer->known_only, memory_order_relaxed);
 }
 
 void writer_retention(struct writer *writer, uint64_t retain_ms, bool drop, uint64_t rejected_max)

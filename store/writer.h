@@ -23,6 +23,7 @@ void writer_retention(struct writer *writer, uint64_t retain_ms, bool drop, uint
 void writer_settle(struct writer *writer);
 struct overlay *writer_overlay(struct writer *writer);               /* NULL: none; see overlay.h */
 bool writer_writable(struct writer *writer);                         /* any thread */
+bool writer_roomy(struct writer *writer);                            /* any thread */
 void writer_health(struct writer *writer, struct store_health *out); /* any thread */
 
 #endif

@@ -58,7 +58,6 @@ struct writer {
     bool ring_told;      /* that the oldest of them make room; once */
     bool made_room;      /* by the attempt under way, beside its ops */
     bool refuse_new;     /* no room for new work */
-    bool refuse_keys;    /* no room for calls that would make a new key */
     bool refuse_raise;   /* nor for raises */
     bool last;           /* the store is closing and this is the last list */
     struct trouble failing, full;
@@ -80,7 +79,8 @@ struct writer {
     atomic_ullong retain_ms; /* of the options, but they may change while running */
     atomic_bool drop_oldest;
     atomic_ullong rejected_max;
-    atomic_bool writable; /* health.writable for those who ask on every call */
+    atomic_bool writable;   /* health.writable for those who ask on every call */
+    atomic_bool known_only; /* room for current calls of known keys alone */
 };
 
 /* writer.c */

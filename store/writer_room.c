@@ -7,9 +7,9 @@
  * do resets and resolutions: there can't be more of them than there are fences and effects. Raises there can be without
  * end, and they may take half of the reserve only.
  *
- * Above it new keys are refused first, while a tenth of the map is left: a fence stays until it is reset, and whoever
- * may call can make new ones at will. The rest is for calls of keys that are known. Rejected records (a ring of their
- * own) shrink before that to next to nothing.
+ * Above it new keys and drops are refused first, while a tenth of the map is left: a fence stays until it is reset, and
+ * whoever may call can make new ones at will, as a stale worker in a loop can make drops. The rest is for current calls
+ * of known keys. Rejected records (a ring of their own) shrink before that to next to nothing.
  *
  * Which op may use the reserve, and in which order ops run, is left to writer.c.
  */
@@ -129,18 +129,19 @@ static void drop_oldest(struct writer *w, struct db_space *space)
     }
 }
 
-/* New keys stay for good, so they leave the last tenth to calls of known ones. */
-static void look_at_keys(struct writer *w, const struct db_space *space)
+/* New keys stay for good, and drops have no end, so they leave the last tenth to current calls of known keys. */
+static void look_at_rest(struct writer *w, const struct db_space *space)
 {
-    bool was = w->refuse_keys;
+    bool was = !writer_roomy(w);
     uint64_t level = new_key_pages(space);
-    w->refuse_keys = space->free < (was ? level + room_goal(space) : level);
-    if (w->refuse_keys && !was)
+    bool known_only = space->free < (was ? level + room_goal(space) : level);
+    atomic_store_explicit(&w->known_only, known_only, memory_order_relaxed);
+    if (known_only && !was)
         writer_notice(
             w, STORE_NOTICE_ODD,
-            "store: less than a tenth of store.max_size is left: calls that would make a new key are refused, "
-            "calls of known keys go on (fences reset, retention, a larger max_size)");
-    if (was && !w->refuse_keys)
+            "store: less than a tenth of store.max_size is left: calls that would make a new key and stale ones "
+            "are store-unavailable, current calls of known keys go on (fences reset, retention, a larger max_size)");
+    if (was && !known_only)
         writer_notice(w, STORE_NOTICE_FINE, "store: there is room for new keys again");
 }
 
@@ -162,7 +163,7 @@ void room_look(struct writer *w)
     if (may_drop && spare_pages(&space) < (w->refuse_new ? room_goal(&space) : PAGES_PER_OP))
         drop_oldest(w, &space);
     w->dropping = may_drop && should_drop(w, &space);
-    look_at_keys(w, &space);
+    look_at_rest(w, &space);
     w->ring_pages = ring_pages(w, &space, space.free < new_key_pages(&space) + room_goal(&space));
     w->expire_least = (size_t)reserve_base(&space) / PAGES_PER_REMOVAL;
     uint64_t ops = spare_pages(&space) / PAGES_PER_OP;

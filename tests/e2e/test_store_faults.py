@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 import expect
+from client import fenced, request
 from gateway import Gateway, eventually, route
 from partner import Held
 
@@ -360,9 +361,38 @@ def test_new_keys_leave_the_last_tenth_to_known_ones(launch, new_partner, mark):
     gw.wait_log(lambda line: line["event"] == "store" and "new key" in line["message"])
     for token in range(7, 27):
         expect.relayed(gw.call(f"/pay/{mark}", token, mark))
-    expect.refusal(gw.call(f"/pay/{mark}", 6, mark), 412, "stale-token")
+    expect.refusal(gw.call(f"/pay/{mark}", 6, mark), 503, "store-unavailable", "not-sent")  # the record of a drop has no share either
     gw.wait_audit(count=21, key=mark, kind="sent")
     assert gw.admin("/readyz", token=None).status == 200 and gw.admin("/healthz", token=None).status == 200
+
+
+@pytest.mark.parametrize("mode, ledger", [("enforce", "effects"), ("enforce", "drops"), ("observe", "effects")])
+def test_a_stale_worker_in_a_loop_leaves_room_for_the_current_one(launch, new_partner, mark, mode, ledger):
+    """Its calls end as store-unavailable while a tenth of the room is left, and the current worker's go on."""
+    partner = new_partner()
+    gw = launch([route(partner), route(partner, name="loop", path="/loop", ledger=ledger, fence={"mode": mode})],
+                store={"path": "store", "max_size": "4MiB"}, audit={"retain": "90d", "when_full": "refuse"})
+    assert gw.call("/pay/x", 7, mark).status == 200
+    tokens = [(6, mark)] if mode == "enforce" else [(6, mark), (None, None)]
+    refused, told = 0, 0
+    with gw.connect() as connection:
+        while refused < 500:
+            connection.send(request("POST", f"/loop/{mark}-" + "p" * 3000, fenced(*tokens[told % len(tokens)])))
+            answer = connection.receive("POST")
+            if answer.status == 503:
+                expect.refusal(answer, 503, "store-unavailable", "not-sent")
+                refused += 1
+            else:
+                assert answer.status == (412 if mode == "enforce" else 200)
+                told += 1
+                assert told < 6000, "it never was full"
+    assert "known keys" in answer.json["detail"]
+    for number in range(20):
+        assert gw.call(f"/pay/{mark}-{number}", 7 + number, mark).status == 200
+    expect.refusal(gw.call("/pay/x", 7, mark + "-new"), 503, "store-unavailable", "not-sent")
+    assert gw.admin("/readyz", token=None).status == 200 and gw.metric("fencegate_store_writable") == 1
+    if mode == "enforce":
+        assert len(gw.audit(kind="dropped", limit=1000)) == min(told, 1000)
 
 
 def test_paths_without_a_token_take_no_room_of_others(launch, new_partner, mark):

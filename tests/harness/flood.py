@@ -43,6 +43,7 @@ LIMIT_SECONDS = 60  # for a flood to come to its limit, on a busy machine
 FLOODS = {
     "paths": ("paths", {}, ()),
     "stale": ("stale", {}, ()),
+    "stale-drop-oldest": ("stale_rolling", {"audit": {"when_full": "drop-oldest"}}, ()),
     "keys": ("keys", {}, ()),
     "keys-drop-oldest": ("keys", {"audit": {"when_full": "drop-oldest"}}, ()),
     "names": ("names", {}, ()),

@@ -492,7 +492,7 @@ static void test_full_map_at_start(void **state)
 static void test_full_map_recovers(void **state)
 {
     struct fixture *fx = *state;
-    struct audit_record old = {.kind = AUDIT_DROPPED, .ns = text("default"), .key = text("k"), .time_ms = 1000};
+    struct audit_record old = {.kind = AUDIT_SENT, .ns = text("default"), .key = text("k"), .time_ms = 1000};
     open_store(fx);
     assert_int_equal(admit(fx->store, "k", 1).error, STORE_OK);
     fill_with_records(fx->store, &old);

@@ -50,7 +50,7 @@ static void test_known_keys_go_on(void **state)
     struct fixture *fx = *state;
     assert_int_equal(whole_call(fx->store, "known", 1), STORE_OK);
     fill(fx->store);
-    assert_true(noticed(fx, "calls that would make a new key are refused"));
+    assert_true(noticed(fx, "calls that would make a new key and stale ones are store-unavailable"));
     for (uint64_t token = 1; token < 50; token++)
         assert_int_equal(whole_call(fx->store, "known", token), STORE_OK);
     assert_int_equal(whole_call(fx->store, "new", 1), STORE_FULL);
@@ -59,6 +59,39 @@ static void test_known_keys_go_on(void **state)
     reopen(fx);
     assert_int_equal(whole_call(fx->store, "known", 50), STORE_OK);
     assert_int_equal(whole_call(fx->store, "new", 1), STORE_FULL);
+}
+
+/* A stale worker in a loop: its drops end where the rest is for known keys, and their current calls go on. */
+static void test_drops_leave_the_rest(void **state)
+{
+    struct fixture *fx = *state;
+    struct call call;
+    static char path[1024];
+    int drops = 0;
+    memset(path, 'p', sizeof path);
+    assert_int_equal(whole_call(fx->store, "known", 9), STORE_OK);
+    do {
+        admit_init(&call, "known", 1);
+        call.op.record.path = (struct slice){path, sizeof path};
+        call_run(fx->store, &call);
+        assert_true(call.op.error == STORE_FULL || call.op.verdict == VERDICT_STALE);
+        assert_true(++drops < 10000);
+    } while (call.op.error == STORE_OK);
+    assert_int_equal(call.op.audit_id, 0);
+    assert_false(store_roomy(fx->store));
+    assert_true(store_writable(fx->store));
+    struct audit_record drop = {.kind = AUDIT_DROPPED, .ns = text("default"), .key = text("known"), .token = 1};
+    assert_int_equal(record(fx->store, &drop).error, STORE_FULL);
+    admit_init(&call, "", 0);
+    call.op.admit.undecided = call.op.admit.intent = true;
+    call_run(fx->store, &call);
+    assert_int_equal(call.op.error, STORE_FULL);
+    for (uint64_t token = 9; token < 60; token++)
+        assert_int_equal(whole_call(fx->store, "known", token), STORE_OK);
+    fx->options.max_size *= 2;
+    reopen(fx);
+    assert_true(store_roomy(fx->store));
+    assert_int_equal(record(fx->store, &drop).error, STORE_OK);
 }
 
 /* Where the oldest records go, new keys find room for as long as there are old records. */
@@ -94,6 +127,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_known_keys_go_on, small, fixture_close),
+        cmocka_unit_test_setup_teardown(test_drops_leave_the_rest, small, fixture_close),
         cmocka_unit_test_setup_teardown(test_drop_oldest, small, fixture_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
