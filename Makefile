@@ -14,8 +14,8 @@ COMPILE = $(CC) -std=c11 -D_GNU_SOURCE -I. -pthread $(WARN) $(WERROR) $(OPT) $(P
 
 DEPS_BUILD = gcc libc6-dev pkg-config libmicrohttpd-dev libcurl4-openssl-dev libssl-dev libjansson-dev libidn2-dev liblmdb-dev zlib1g-dev
 DEPS_RUN = python3 ca-certificates curl
-DEPS_LINT = libcmocka-dev clang clang-format cppcheck
-DEPS_TEST = $(DEPS_LINT) groff-base python3-pytest python3-pytest-xdist python3-aiosmtpd strace openssl lmdb-utils libfaketime e2fsprogs mount spin \
+DEPS_LINT = libcmocka-dev clang clang-format cppcheck openssl
+DEPS_TEST = $(DEPS_LINT) groff-base python3-pytest python3-pytest-xdist python3-aiosmtpd strace lmdb-utils libfaketime e2fsprogs mount spin \
     chromium chromium-driver python3-selenium
 DEPS_BENCH = nginx libnginx-mod-http-lua lua-resty-core lua-nginx-redis redis-server haproxy wrk openssl python3-matplotlib
 # Packages that would start a service when installed are only unpacked, into this folder.

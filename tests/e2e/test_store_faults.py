@@ -314,6 +314,7 @@ def test_a_full_store_is_read_and_goes_on_when_there_is_room(launch, new_partner
     partner = new_partner()
     gw = launch(route(partner), store={"path": "store", "max_size": "1MiB"}, audit={"retain": "90d", "when_full": "refuse"})
     sent = until_full(gw, mark)
+    eventually(lambda: len(gw.audit(kind="sent")) == min(sent, 1000), what="all outcomes")
     (newest,), (oldest,) = gw.audit(order="desc", limit=1), gw.audit(limit=1)
     answer = gw.call(f"/pay/{mark}", 8, mark + "-new")
     expect.refusal(answer, 503, "store-unavailable", "not-sent")
