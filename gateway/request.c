@@ -241,7 +241,9 @@ static void on_timer(struct timer *timer)
 {
     struct request *request = (struct request *)((char *)timer - offsetof(struct request, timer));
     uint64_t now = request->worker->now_ms;
-    if (request->state == REQUEST_WAITING && now > timer->due_ms + LATE_MS) /* we stood still: so did the older call */
+    bool late = request->state == REQUEST_WAITING && now > timer->due_ms + LATE_MS && !request->given_grace;
+    request->given_grace = request->given_grace || late; /* once: under load each turn may take so long */
+    if (late)                                            /* we stood still: so did the older call */
         timer_set(&request->worker->timers, timer, now + LATE_MS);
     else if (request->state == REQUEST_WAITING)
         request_stop_waiting(request, REASON_PREDECESSOR_IN_FLIGHT);

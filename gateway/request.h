@@ -97,6 +97,7 @@ struct request {
     struct gate_ticket ticket;
     unsigned notices_held; /* enum gate_notice: they came while the store was marking the intent */
     bool joined;           /* in the gate */
+    bool given_grace;      /* its drain_timeout was over when the process had stood still: a moment more */
     bool notice_pending;   /* left the gate with a notice on its way: memory stays until it came */
     struct store_op op;
     struct inbox_item op_item; /* op's way home */

@@ -351,6 +351,9 @@ static void see_to_threads(struct resolver *resolver)
     unsigned wanted = resolver->waiting[LOOKUP_FIXED].count + chosen + (chosen > 0); /* one is never a chosen name's */
     if (wanted > resolver->idle && resolver->threads < resolver->threads_max)
         (void)start_thread(resolver);
+    while (chosen > 0 && room_for_chosen(resolver) == 0 && resolver->threads < resolver->threads_max &&
+           start_thread(resolver))
+        continue; /* threads that wait for a silent name server leave no room yet */
     if (resolver->idle > 0)
         pthread_cond_signal(&resolver->work);
 }

@@ -47,6 +47,7 @@ void call_finish(struct call *call, enum call_end end, const char *detail)
 {
     if (call->step == CALL_ENDED)
         return;
+    bool begun = call->step == CALL_EXCHANGING;
     call->step = CALL_ENDED;
     call->end = end;
     snprintf(call->detail, sizeof call->detail, "%s", detail == NULL ? "" : detail);
@@ -55,6 +56,8 @@ void call_finish(struct call *call, enum call_end end, const char *detail)
     timer_clear(&call->upstream->worker->timers, &call->timer);
     call_sate(call);
     webhook_stop_signing(call->request);
+    if (call->link != NULL && begun && (end == CALL_FAILED || end == CALL_TIMEOUT || end == CALL_CUT_SHORT))
+        link_abandon(call->link);
     if (call->link != NULL)
         link_close(&call->link);
     list_add(&call->upstream->ended, &call->ended);

@@ -173,6 +173,9 @@ bool link_limit_connect(struct link *link, uint64_t ms) __attribute__((warn_unus
  * link->error says more. */
 bool link_adopt(struct link *link) __attribute__((warn_unused_result));
 void link_put(struct link *link); /* its call has ended well: it waits for another */
+/* The call on it is given up: bytes of it that the kernel still holds are dropped when the link is closed, by a reset.
+ * A newer call may start meanwhile, and the older one must not go on to leave. */
+void link_abandon(struct link *link);
 void link_close(struct link **link);
 void link_close_idle(struct upstream *upstream);
 

@@ -434,6 +434,13 @@ bool link_adopt(struct link *link)
     return true;
 }
 
+void link_abandon(struct link *link)
+{
+    const struct linger now = {.l_onoff = 1, .l_linger = 0};
+    if (link->fd >= 0)
+        (void)setsockopt(link->fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+}
+
 void link_close(struct link **which)
 {
     struct link *link = *which;

@@ -28,6 +28,7 @@
 
 enum {
     EVENTS_PER_TURN = 256,
+    SHORT_MS = 250,    /* of turns that did not read all: a limit is late by that much, or one turn */
     SHORT_TURNS = 128, /* that filled the list: each descriptor has been in it */
     HUNGRY_COST = 4,   /* of those, for a turn that left only bytes: 32 such turns empty a socket's buffer, 6 MiB */
     LISTEN_BACKLOG = 4096,
@@ -265,7 +266,9 @@ static void run_timers(struct worker *worker, uint64_t asked_ms, int count)
     bool listed = count >= 0 && count < EVENTS_PER_TURN, all = listed && !is_hungry(worker);
     if (!all && worker->short_turns == 0)
         worker->short_since_ms = asked_ms;
-    if (!all && (worker->short_turns += listed ? HUNGRY_COST : 1) < SHORT_TURNS)
+    if (!all)
+        worker->short_turns += listed ? HUNGRY_COST : 1;
+    if (!all && worker->short_turns < SHORT_TURNS && worker->now_ms < worker->short_since_ms + SHORT_MS)
         return;
     /* After so many, each that was ready at the first of them has had its turn. A partner that never stops talking
      * makes every turn a short one: the limits of all others wait for these, and no longer. */

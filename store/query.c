@@ -398,12 +398,13 @@ enum store_error store_audit_query(struct store_reader *reader, const struct aud
                                    bool (*each)(void *arg, const struct audit_record *record), void *arg,
                                    uint64_t *next_after)
 {
+    const struct audit_filter page = *filter; /* next_after may point into it */
     struct scan scan;
     *next_after = 0;
     reader_settle(reader);
-    if (filter->id != 0)
-        return one_record(reader, filter, each, arg);
-    scan_begin(&scan, reader, filter, DB_AUDIT);
+    if (page.id != 0)
+        return one_record(reader, &page, each, arg);
+    scan_begin(&scan, reader, &page, DB_AUDIT);
     return run_scan(&scan, each, arg, next_after);
 }
 

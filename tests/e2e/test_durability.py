@@ -11,6 +11,7 @@ import pytest
 import expect
 from client import fenced, request
 from gateway import Gateway, eventually, route
+from partner import Held
 
 SYNCS = ("fdatasync", "fsync", "msync", "sync_file_range", "syncfs")
 WRITES = ("pwrite64", "pwritev", "pwritev2", "write", "writev")
@@ -197,3 +198,21 @@ def test_concurrent_raises_share_commits(launch, quick_partner, ledger):
     commits = gw.metric("fencegate_store_commits_total") - before
     print(f"{ledger}: {commits / accepted:.3f} commits for each accepted request")
     assert commits / accepted < 0.2
+
+
+def test_a_start_after_a_crash_with_many_effects_open_ends(launch, new_partner, mark):
+    """More than a page of what the start counts."""
+    partner, count = new_partner(), 1100
+    held = Held()
+    partner.on(mark, held)
+    gw = launch(route(partner), log={"access": False})
+    connections = [gw.connect() for _ in range(count)]
+    for number, connection in enumerate(connections):
+        connection.send(request("POST", f"/pay/{mark}", fenced(5, f"{mark}-{number}")))
+    partner.wait_seen(mark, count)
+    gw.kill()
+    held.release()
+    gw.start()
+    assert gw.metric("fencegate_effects_unresolved") == count
+    for connection in connections:
+        connection.close()

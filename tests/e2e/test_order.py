@@ -1,12 +1,14 @@
 """No stale start, no overlap: per key, what is newer waits for what is older, and what is older never follows."""
 
+import contextlib
 import random
+import socket
 import threading
 
 import pytest
 
 import expect
-from gateway import Gateway, eventually, pool, route
+from gateway import PATIENCE, Gateway, eventually, pool, route
 from partner import Held
 
 
@@ -183,3 +185,35 @@ def test_under_random_load_no_key_ever_goes_backwards(gw, partner, mark):
     assert sum(a.status == 200 for _, a in answers) == len(partner.seen(mark))
     for key in {p[0] for p, _ in answers}:
         assert gw.fence(key) == max(max(t, 1) for k, t in plan if k == key)
+
+
+@pytest.mark.parametrize("way", ["abort", "timeout"])
+def test_what_the_kernel_still_holds_of_a_call_that_was_given_up_does_not_leave(launch, mark, way):
+    """A newer call may have started by then: the partner must not read the older one to its end afterwards."""
+    body = b"x" * 3_000_000
+    with socket.socket() as partner:
+        partner.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        partner.bind(("127.0.0.1", 0))
+        partner.listen()
+        partner.settimeout(PATIENCE)
+        settings = {"on_supersede": "abort"} if way == "abort" else {"timeout": {"connect": "1s", "total": "1s"}}
+        gw = launch(route(f"http://127.0.0.1:{partner.getsockname()[1]}", **settings))
+        older = gw.send_off(f"/pay/{mark}", 1, mark, body=body)
+        sock, _ = partner.accept()
+        sock.settimeout(PATIENCE)
+        assert sock.recv(1) == b"P"
+        if way == "abort":
+            newer = gw.send_off(f"/pay/{mark}", 2, mark)
+        answer = older.result(PATIENCE)
+        assert answer.effect == "unknown", answer
+        got = 1
+        with contextlib.suppress(ConnectionResetError):
+            while piece := sock.recv(65536):
+                got += len(piece)
+        assert got < len(body) // 2, f"{got} bytes of the older call were read after its end"
+        if way == "abort":
+            second, _ = partner.accept()
+            second.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+            assert newer.result(PATIENCE).status == 200
+            second.close()
+        sock.close()

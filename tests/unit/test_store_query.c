@@ -192,6 +192,32 @@ static void test_long_history(void **state)
 }
 
 /* A bound on the work ends pages early; going on from where they end gives everything once. */
+static bool count_record(void *arg, const struct audit_record *record)
+{
+    (void)record;
+    ++*(size_t *)arg;
+    return true;
+}
+
+/* The next page's beginning may be written into the filter. */
+static void test_pages_with_one_filter(void **state)
+{
+    struct fixture *fx = *state;
+    struct store_reader *reader;
+    size_t count = 0, pages = 0;
+    size_t all = query(fx->store, &(struct audit_filter){.limit = 1000}).count;
+    struct audit_filter filter = {.limit = 3};
+    assert_true(all > 6 && all < 1000);
+    assert_int_equal(store_reader_open(fx->store, &reader), STORE_OK);
+    do {
+        assert_int_equal(store_audit_query(reader, &filter, count_record, &count, &filter.after), STORE_OK);
+        assert_true(++pages <= all);
+    } while (filter.after != 0);
+    store_reader_close(&reader);
+    assert_int_equal(count, all);
+    assert_int_equal(pages, (all + 2) / 3);
+}
+
 static void test_bounded_looks(void **state)
 {
     struct store *store = ((struct fixture *)*state)->store;
@@ -486,6 +512,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_one_record_and_those_of_an_effect, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(test_each_stops, setup_history, fixture_close),
         cmocka_unit_test_setup_teardown(test_a_key_in_all_namespaces, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(test_pages_with_one_filter, setup_history, fixture_close),
         cmocka_unit_test_setup_teardown(test_bounded_looks, setup_history, fixture_close),
         cmocka_unit_test_setup_teardown(test_long_history, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(test_paging_while_writing, fixture_open, fixture_close),
