@@ -161,7 +161,7 @@ static void end_unfit(struct call *call)
     const struct link *link = call->link;
     char text[sizeof call->detail];
     link_explain(link, "The partner spoke or closed before it was asked; nothing was sent", text, sizeof text);
-    if (link->tls && (link->certificate_asked || link->error[0] != '\0'))
+    if (link->tls && (link->seen.certificate_asked || link->error[0] != '\0'))
         tell_tls_trouble(call, text);
     call_finish(call, CALL_UNREACHABLE, text);
 }

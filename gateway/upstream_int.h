@@ -30,6 +30,12 @@ struct place {
 
 /* A connection to a partner. libcurl makes it (name, address, TCP, TLS) and then leaves it to us (CONNECT_ONLY).
  * Connecting, in a call, or idle. */
+/* What the partner did in TLS; written from within libcurl's and OpenSSL's calls for the link. */
+struct tls_seen {
+    bool certificate_asked; /* it wanted one of the client, and the route has none */
+    unsigned messages;      /* of a handshake's kind that it sent */
+};
+
 struct link {
     struct io io; /* first: worker_retire() frees by it */
     CURL *easy;   /* in the multi handle as long as it lives; NULL: the connection is ours alone */
@@ -45,8 +51,8 @@ struct link {
     unsigned allowed, refused;    /* addresses that a socket was wanted for: by what the route allows */
     struct place again;           /* an address may have failed in this step of libcurl */
     bool tls;
-    bool certificate_asked; /* the partner wanted one of the client, and the route has none */
-    bool used;              /* has carried a call */
+    struct tls_seen seen;
+    bool used;   /* has carried a call */
     bool torn;   /* the kernel said so when we sent, and says it once: reading finds what looks like an end */
     bool taken;  /* the kernel took bytes of what was given to link_send() since link_expect() */
     bool loaded; /* TLS holds a record of a call of which the kernel took nothing: closing must not let it out */
@@ -199,9 +205,9 @@ void link_watch(struct link *link, uint32_t events); /* 0: not at all */
 
 /* ---- upstream_tls.c ---- */
 
-/* TLS 1.2 at least, no renegotiation, no key log. *certificate_asked, which lives as long as the handle, becomes true
- * when the partner asks for a client certificate and there is none. False: no memory. */
-bool tls_set_rules(CURL *easy, bool *certificate_asked);
+/* TLS 1.2 at least, no renegotiation, no key log, no finite-field key exchange, an end to handshake messages. *seen
+ * lives as long as the handle. False: no memory. */
+bool tls_set_rules(CURL *easy, struct tls_seen *seen);
 bool tls_said_good_bye(CURL *easy);   /* on a connection that has ended: by the partner's own word */
 bool tls_is_busy(CURL *easy);         /* a handshake message is half there: nothing can be sent before the rest */
 bool tls_owes_key_update(CURL *easy); /* the partner asked for one: it would go out in front of the next write */

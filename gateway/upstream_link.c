@@ -272,7 +272,7 @@ static bool set_options(struct link *link)
         SET(SSLKEY, route->tls_key_file);
     }
 #undef SET
-    return bad == CURLE_OK && tls_set_rules(easy, &link->certificate_asked);
+    return bad == CURLE_OK && tls_set_rules(easy, &link->seen);
 }
 
 /* Of timeout.connect; never 0, which would be libcurl's own limit. */
@@ -572,7 +572,7 @@ void link_explain(const struct link *link, const char *otherwise, char *out, siz
     size_t len = strlen(words);
     while (len > 0 && words[len - 1] == '.') /* some of libcurl's have a full stop */
         len--;
-    snprintf(out, cap - 1, "%s%.*s", link->certificate_asked ? asked : "", (int)len, words);
+    snprintf(out, cap - 1, "%s%.*s", link->seen.certificate_asked ? asked : "", (int)len, words);
     strcat(out, ".");
 }
 

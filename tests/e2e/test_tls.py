@@ -283,3 +283,28 @@ def test_no_session_keys_are_written_for_the_environment(launch, tls_partner, ce
                 env={"SSLKEYLOGFILE": str(keys)})
     expect.relayed(gw.call(f"/pay/{mark}", 5, mark))
     assert not keys.exists()
+
+
+# -- partners that would keep the loop inside one call
+
+
+def test_handshake_messages_without_end_end_the_connection(launch, partner, mark):
+    """HelloRequest may come at any time before TLS 1.3 and is skipped: OpenSSL reads on for as long as there are any."""
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        gw = launch([route(f"https://127.0.0.1:{door.getsockname()[1]}"), route(partner, name="other", path="/other")], workers=1)
+        hello = gw.send_off(f"/pay/{mark}", 5, mark)
+        sock, _ = door.accept()
+        sock.settimeout(PATIENCE)
+        assert sock.recv(65536)[:1] == b"\x16"
+        flood = b"\x16\x03\x03\x00\x04\x00\x00\x00\x00" * 4096
+        ended = False
+        for _ in range(2000):  # 70 MB at most
+            try:
+                sock.sendall(flood)
+            except OSError:
+                ended = True
+                break
+        assert ended
+        sock.close()
+        expect.refusal(hello.result(PATIENCE), 502, "upstream-unreachable", "not-sent")
+        expect.relayed(gw.call(f"/other/{mark}-other", 5, f"{mark}-other"))
