@@ -51,15 +51,16 @@ struct writer {
     struct tail tail;
     size_t spare_ops; /* that fit into what is free beside the reserve */
     size_t chunk_max;
-    size_t expire_least; /* records that retention may take in one transaction however little room there is */
-    bool dropped_some;   /* said once */
-    bool dropping;       /* the oldest audit records go with each chunk (audit.when_full is drop-oldest) */
-    uint64_t ring_pages; /* that rejected records may take */
-    bool ring_told;      /* that the oldest of them make room; once */
-    bool made_room;      /* by the attempt under way, beside its ops */
-    bool refuse_new;     /* no room for new work */
-    bool refuse_raise;   /* nor for raises */
-    bool last;           /* the store is closing and this is the last list */
+    size_t expire_least;    /* records that retention may take in one transaction however little room there is */
+    bool dropped_some;      /* said once */
+    uint64_t drop_again_ms; /* monotonic: before that nothing is found that can go; 0: there may be something */
+    bool dropping;          /* the oldest audit records go with each chunk (audit.when_full is drop-oldest) */
+    uint64_t ring_pages;    /* that rejected records may take */
+    bool ring_told;         /* that the oldest of them make room; once */
+    bool made_room;         /* by the attempt under way, beside its ops */
+    bool refuse_new;        /* no room for new work */
+    bool refuse_raise;      /* nor for raises */
+    bool last;              /* the store is closing and this is the last list */
     struct trouble failing, full;
     bool end_told; /* that only a restart helps */
     struct trusted_clock clock;

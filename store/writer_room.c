@@ -32,6 +32,8 @@
 #define AUDIT_KEPT_DIVISOR 16
 #define NEW_KEY_DIVISOR 10 /* with a tenth of the map left no new keys come in */
 #define DROP_OPS 256
+#define DROP_LEAST 2
+#define DROP_PAUSE_MS 1000 /* until it is looked again for what can go: all that is left is unresolved */
 #define DROP_STEPS_MAX 64
 #define LEAP_TOLD_MS 86400000 /* at a start: less is a stop for a night */
 #define SPREE_ODD 100         /* records: of fewer, a tenth goes in the run of things */
@@ -119,9 +121,9 @@ static void drop_oldest(struct writer *w, struct db_space *space)
     for (int step = 0; step < DROP_STEPS_MAX && spare_pages(space) < room_goal(space); step++) {
         struct batch batch;
         writer_begin(w, &batch);
-        bool some = batch_drop_oldest(&batch, DROP_OPS) > 0;
-        if (!some) {
+        if (batch_drop_oldest(&batch, DROP_OPS) < DROP_LEAST) { /* no more than the record of it adds */
             db_abort(&batch.txn);
+            w->drop_again_ms = clock_ms() + DROP_PAUSE_MS;
             return;
         }
         if (writer_commit(w, &batch, 0) != STORE_OK || !look_at_space(w, space))
@@ -160,7 +162,8 @@ void room_look(struct writer *w)
     if (!look_at_space(w, &space))
         return; /* the chunk's own transaction will tell why */
     bool may_drop = atomic_load_explicit(&w->drop_oldest, memory_order_relaxed);
-    if (may_drop && spare_pages(&space) < (w->refuse_new ? room_goal(&space) : PAGES_PER_OP))
+    if (may_drop && clock_ms() >= w->drop_again_ms &&
+        spare_pages(&space) < (w->refuse_new ? room_goal(&space) : PAGES_PER_OP))
         drop_oldest(w, &space);
     w->dropping = may_drop && should_drop(w, &space);
     look_at_rest(w, &space);
