@@ -33,8 +33,8 @@ CLANG = BUILD=$(BUILD)/clang CC=clang WERROR=-Werror OPT=-O1 LINK=
 # Some kernels place memory where ThreadSanitizer does not expect it, unless addresses are not randomised.
 NORANDOM = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 THREADED = $(filter test_store% test_gate% test_places test_metrics test_stats test_histogram test_token_watch test_inbox test_settings test_log test_log_queue,$(notdir $(UNIT)))
-# Sizes and system calls are judged without a sanitizer; a browser is slow enough.
-E2E_PLAIN = $(wildcard tests/e2e/test_memory.py tests/e2e/test_durability.py tests/e2e/test_dashboard.py)
+# Sizes, system calls and what a supervisor sees are judged without a sanitizer; a browser is slow enough.
+E2E_PLAIN = $(wildcard tests/e2e/test_memory.py tests/e2e/test_durability.py tests/e2e/test_dashboard.py tests/e2e/test_demo.py)
 E2E_THREADS = $(wildcard $(patsubst %,tests/e2e/test_%.py,forwarding once order command operate))
 export ASAN_OPTIONS ?= detect_leaks=1:detect_stack_use_after_return=1
 export TSAN_OPTIONS ?= halt_on_error=1:second_deadlock_stack=1

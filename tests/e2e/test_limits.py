@@ -486,9 +486,8 @@ def test_a_connection_with_a_request_under_way_never_ends(launch, new_partner, m
             expect.relayed(late.receive())
         uploading.send(whole[-500:])
         expect.relayed(uploading.receive())
-        with gw.connect() as later:  # takes the place of `uploading`, which is idle by now
-            later.send(request("POST", f"/pay/{mark}-later", fenced(5, mark), b"x"))
-            expect.relayed(later.receive())
+        # takes the place of `uploading`, which is idle a moment after it has its answer
+        eventually(lambda: gw.call(f"/pay/{mark}-later", 5, mark, body=b"x").status == 200)
         assert uploading.ended()
     held.release()
     for call in calls:
