@@ -12,7 +12,7 @@ import time
 import pytest
 
 import expect
-from client import Connection, fenced, request
+from client import Closed, Connection, fenced, request
 from gateway import PATIENCE, SANITIZED, eventually, route
 from partner import FullListener, Held
 
@@ -92,7 +92,12 @@ def test_a_call_without_a_descriptor_for_its_partner_is_not_sent(starved, partne
     partner.wait_seen(mark + "-many", 3)  # 60 clients and 60 partners would need 120: the others get 503
     pause(0.5)
     starving.release()
-    answers = [call.result(40) for call in calls]
+    answers = []
+    for call in calls:
+        try:
+            answers.append(call.result(40))
+        except Closed:  # it had connected and sent nothing yet when a descriptor was needed: idle
+            continue
     sent = [answer for answer in answers if answer.effect == "sent"]
     assert sent and all(answer.effect in ("sent", "not-sent") for answer in answers), answers
     assert len(partner.seen(mark + "-many")) == len(sent)
