@@ -168,12 +168,17 @@ uint64_t db_entries(struct db_txn *txn, enum db_table table)
     return stat.ms_entries;
 }
 
+static uint64_t pages_of(const MDB_stat *stat)
+{
+    return stat->ms_branch_pages + stat->ms_leaf_pages + stat->ms_overflow_pages;
+}
+
 uint64_t db_pages(struct db_txn *txn, enum db_table table)
 {
     MDB_stat stat = {0};
     if (txn->error == 0)
         (void)note(txn, mdb_stat(txn->handle, txn->db->table[table], &stat));
-    return stat.ms_branch_pages + stat.ms_leaf_pages + stat.ms_overflow_pages;
+    return pages_of(&stat);
 }
 
 bool db_get(struct db_txn *txn, enum db_table table, struct slice key, struct slice *value)
@@ -333,8 +338,8 @@ static int measure(const struct db *db, MDB_txn *txn, uint64_t enough, struct db
     *out = (struct db_space){.page_bytes = stat.ms_psize,
                              .pages = pages,
                              .free = touched < pages ? pages - touched : 0,
-                             .audit = audit.ms_branch_pages + audit.ms_leaf_pages + audit.ms_overflow_pages,
-                             .effects = stat.ms_branch_pages + stat.ms_leaf_pages + stat.ms_overflow_pages};
+                             .audit = pages_of(&audit),
+                             .effects = pages_of(&stat)};
     return out->free < enough ? count_given_back(txn, enough, &out->free) : 0;
 }
 

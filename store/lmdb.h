@@ -27,6 +27,7 @@ enum db_table {
     DB_REJECTED_BY_KEY, /* as DB_AUDIT_BY_KEY, of those */
     DB_TABLE_COUNT,
 };
+const char *db_table_name(enum db_table table); /* in the file; also for messages */
 /* Stores from before it was there: made by who serves, absent (db_has()) in what was opened for reading. */
 static inline bool db_may_lack(enum db_table table)
 {

@@ -43,6 +43,11 @@ static const char *const table_names[DB_TABLE_COUNT] = {
     [DB_REJECTED_BY_KEY] = "rejected_by_key",
 };
 
+const char *db_table_name(enum db_table table)
+{
+    return table_names[table];
+}
+
 static const struct slice format_key = {"format", 6};
 static const struct slice floor_key = {"floor", 5};
 static const struct slice journal_key = {"journal", 7};

@@ -52,23 +52,12 @@ struct subject {
 __attribute__((format(printf, 3, 4))) static void find(struct check *check, const struct subject *subject,
                                                        const char *format, ...)
 {
-    static const char *const names[DB_TABLE_COUNT] = {
-        [DB_FENCES] = "fences",
-        [DB_EFFECTS] = "effects",
-        [DB_AUDIT] = "audit",
-        [DB_AUDIT_BY_KEY] = "audit_by_key",
-        [DB_AUDIT_TIME] = "audit_time",
-        [DB_UNKNOWN] = "unknown",
-        [DB_META] = "meta",
-        [DB_REJECTED] = "rejected",
-        [DB_REJECTED_BY_KEY] = "rejected_by_key",
-    };
     char text[200];
     va_list args;
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    struct store_finding finding = {names[check->table], subject->ns, subject->key, subject->id, text};
+    struct store_finding finding = {db_table_name(check->table), subject->ns, subject->key, subject->id, text};
     check->findings++;
     if (check->checker->finding)
         check->checker->finding(check->checker->arg, &finding);

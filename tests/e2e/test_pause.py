@@ -45,13 +45,17 @@ def test_an_answer_that_came_in_time_counts(launch, new_partner, mark, size):
     gw.wait_audit(key=mark, kind="sent")
 
 
+def send_mail(launch, relay, mark, connect, total):
+    gw = launch({"name": "mail", "path": "/mail", "kind": "smtp", "upstream": relay.url, "smtp": {"starttls": "off"},
+                 "timeout": {"connect": connect, "total": total}})
+    mail = {"from": "a@jobs.example", "to": ["b@home.example"], "subject": "hello", "text": "hi"}
+    return gw, gw.send_off("/mail", 5, mark, headers=[("Content-Type", "application/json")], body=json.dumps(mail).encode())
+
+
 def test_a_relay_s_word_that_came_in_time_counts(launch, mark):
     relay, held = Relay(), HeldRelay("250 kept")
     relay.on("DOT", held)
-    gw = launch({"name": "mail", "path": "/mail", "kind": "smtp", "upstream": relay.url, "smtp": {"starttls": "off"},
-                 "timeout": {"connect": "5s", "total": "700ms"}})
-    mail = {"from": "a@jobs.example", "to": ["b@home.example"], "subject": "hello", "text": "hi"}
-    call = gw.send_off("/mail", 5, mark, headers=[("Content-Type", "application/json")], body=json.dumps(mail).encode())
+    gw, call = send_mail(launch, relay, mark, "5s", "700ms")
     held.wait()
     with Paused(gw, 1):
         held.release()
@@ -62,10 +66,7 @@ def test_a_relay_s_word_that_came_in_time_counts(launch, mark):
 def test_a_relay_s_greeting_that_came_in_time_counts(launch, mark):
     relay, held = Relay(), HeldRelay("250 relay.test")
     relay.on("EHLO", held)
-    gw = launch({"name": "mail", "path": "/mail", "kind": "smtp", "upstream": relay.url, "smtp": {"starttls": "off"},
-                 "timeout": {"connect": "700ms", "total": "10s"}})
-    mail = {"from": "a@jobs.example", "to": ["b@home.example"], "subject": "hello", "text": "hi"}
-    call = gw.send_off("/mail", 5, mark, headers=[("Content-Type", "application/json")], body=json.dumps(mail).encode())
+    gw, call = send_mail(launch, relay, mark, "700ms", "10s")
     held.wait()
     with Paused(gw, 1):
         held.release()
@@ -76,10 +77,7 @@ def test_a_relay_s_greeting_that_came_in_time_counts(launch, mark):
 def test_a_relay_that_does_not_greet_is_late_all_the_same(launch, mark):
     relay, held = Relay(), HeldRelay("250 relay.test")
     relay.on("EHLO", held)
-    gw = launch({"name": "mail", "path": "/mail", "kind": "smtp", "upstream": relay.url, "smtp": {"starttls": "off"},
-                 "timeout": {"connect": "700ms", "total": "60s"}})
-    mail = {"from": "a@jobs.example", "to": ["b@home.example"], "subject": "hello", "text": "hi"}
-    call = gw.send_off("/mail", 5, mark, headers=[("Content-Type", "application/json")], body=json.dumps(mail).encode())
+    gw, call = send_mail(launch, relay, mark, "700ms", "60s")
     held.wait()
     with Paused(gw, 3):
         pass

@@ -89,6 +89,17 @@ static inline int fixture_open(void **state)
     return 0;
 }
 
+/* The same with so little room that it fills up soon. */
+static inline int fixture_small(void **state)
+{
+    if (fixture_folder(state) != 0)
+        return -1;
+    struct fixture *fx = *state;
+    fx->options.max_size = 4 * MIB;
+    open_store(fx);
+    return 0;
+}
+
 static inline int fixture_close(void **state)
 {
     static const char *const files[] = {"data.mdb", "lock.mdb", "gateway.lock"};

@@ -113,22 +113,12 @@ static void test_drop_oldest(void **state)
     assert_true(store_writable(fx->store));
 }
 
-static int small(void **state)
-{
-    if (fixture_folder(state) != 0)
-        return -1;
-    struct fixture *fx = *state;
-    fx->options.max_size = 4 * MIB;
-    open_store(fx);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_known_keys_go_on, small, fixture_close),
-        cmocka_unit_test_setup_teardown(test_drops_leave_the_rest, small, fixture_close),
-        cmocka_unit_test_setup_teardown(test_drop_oldest, small, fixture_close),
+        cmocka_unit_test_setup_teardown(test_known_keys_go_on, fixture_small, fixture_close),
+        cmocka_unit_test_setup_teardown(test_drops_leave_the_rest, fixture_small, fixture_close),
+        cmocka_unit_test_setup_teardown(test_drop_oldest, fixture_small, fixture_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -160,22 +160,12 @@ static void test_settings(void **state)
     verify(fx->store);
 }
 
-static int small(void **state)
-{
-    if (fixture_folder(state) != 0)
-        return -1;
-    struct fixture *fx = *state;
-    fx->options.max_size = 4 * MIB;
-    open_store(fx);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_flood, small, fixture_close),
-        cmocka_unit_test_setup_teardown(test_merged, small, fixture_close),
-        cmocka_unit_test_setup_teardown(test_settings, small, fixture_close),
+        cmocka_unit_test_setup_teardown(test_flood, fixture_small, fixture_close),
+        cmocka_unit_test_setup_teardown(test_merged, fixture_small, fixture_close),
+        cmocka_unit_test_setup_teardown(test_settings, fixture_small, fixture_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
